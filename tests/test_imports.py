@@ -141,12 +141,12 @@ def test_no_statement_is_prepared_anew_for_its_limit() -> None:
 
 PLANNED = {
     # How a queue is stored: with keys as records, and whether it is read without its leader.
-    ("backing/setup.py", "has_exclusive_subjects"),
+    ("setup.py", "has_exclusive_subjects"),
     # Whether deliveries are listed, or are told by the records of workers.
-    ("backing/scan.py", "own_verbs"),
+    ("scan.py", "own_verbs"),
     # Whether a flow, or what follows from an event, is stored at once or in an order that can be repeated.
-    ("flow/flows.py", "atomic_batches"),
-    ("flow/reactor.py", "atomic_batches"),
+    ("flows.py", "atomic_batches"),
+    ("reactor.py", "atomic_batches"),
     # Whether settlements share a transaction, and so wait for each other.
     ("run/worker.py", "atomic_batches"),
     # Whether only the clock tells that a lease is lost.

@@ -10,8 +10,8 @@ from pelton import observe
 from pelton.api import MinuteNote, StreamInfoRequest
 from pelton.dashboard.history_charts import SPANS, lag_charts, moments_of, queue_charts, stored_rates, stream_chart
 from pelton.jet.backlogs import MINUTE, BacklogPoint, StreamTrend, note_backlogs
-from pelton.queue.backing.trend import TrendPoint, note_trend
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.scan import TrendPoint, note_trend
 from pelton.testing import manual_runtime
 from tests.dashboard.conftest import Client
 

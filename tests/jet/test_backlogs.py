@@ -12,7 +12,7 @@ import pelton
 from pelton.api import ConsumerList, MinuteNote, MinuteNotes, StreamInfoRequest
 from pelton.api.times import SECOND
 from pelton.jet.backlogs import MINUTE, StreamTrend, note_backlogs, stream_trend
-from pelton.queue.backing.trend import keep_trends, trend_points
+from pelton.queue.scan import keep_trends, trend_points
 from pelton.testing import ManualRuntime, manual_runtime
 
 DAY = 1440

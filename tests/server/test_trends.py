@@ -8,7 +8,7 @@ from pathlib import Path
 import pelton
 from pelton.api import ConsumerList, StreamInfoRequest
 from pelton.jet.backlogs import MINUTE, stream_trend
-from pelton.queue.backing.trend import trend_points
+from pelton.queue.scan import trend_points
 from pelton.server import Server, ServerSettings, StoreSettings
 from pelton.server.settings import Endpoint
 from pelton.testing import manual_runtime

@@ -61,18 +61,18 @@ PAGES: Final = {
         "Jobs",
         "Declare jobs, enqueue them, wait for them. The types of declared functions are on [a page of their own]"
         "(job-types.md).",
-        ("pelton.queue.enqueue",),
+        ("pelton.queue.job", "pelton.queue.enqueuer", "pelton.queue.job_message", "pelton.queue.registry"),
     ),
     "job-types": ReferencePage(
         "Types of jobs",
         "What a decorator makes of a function, by whether it is async, takes a context or works on batches.",
         (
-            "pelton.queue.enqueue.job.Async",
-            "pelton.queue.enqueue.job.Sync",
-            "pelton.queue.enqueue.job.JobDecorator",
-            "pelton.queue.enqueue.job.JobWithOptions",
-            "pelton.queue.enqueue.registry.Batch",
-            "pelton.queue.enqueue.enqueuer.QueueWithOptions",
+            "pelton.queue.job.Async",
+            "pelton.queue.job.Sync",
+            "pelton.queue.job.JobDecorator",
+            "pelton.queue.job.JobWithOptions",
+            "pelton.queue.registry.Batch",
+            "pelton.queue.enqueuer.QueueWithOptions",
         ),
     ),
     "running": ReferencePage(
@@ -81,15 +81,17 @@ PAGES: Final = {
     "job-states": ReferencePage(
         "Options and states of jobs",
         "Options of jobs, limits and rates, and what queues tell about jobs and workers.",
-        ("pelton.queue.model", "pelton.queue.control"),
+        ("pelton.queue.model", "pelton.queue.queue_views", "pelton.queue.steering", "pelton.queue.views"),
     ),
     "flows": ReferencePage(
-        "Flows", "Jobs that run after each other, with each other's results.", ("pelton.queue.flow",)
+        "Flows",
+        "Jobs that run after each other, with each other's results.",
+        ("pelton.queue.flows", "pelton.queue.builder"),
     ),
     "transactions": ReferencePage(
         "Transactions",
         "Messages, acks, jobs, keys of buckets and your own SQL rows, together or not at all.",
-        ("pelton.queue.enqueue.transaction", "pelton.jet.transaction"),
+        ("pelton.queue.transaction", "pelton.jet.transaction"),
     ),
     "buckets": ReferencePage("Key-value buckets", "Values under keys, and how to encode both.", ("pelton.buckets",)),
     "objects": ReferencePage(

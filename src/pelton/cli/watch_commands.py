@@ -206,7 +206,7 @@ async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], act
 async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dashboards of all stores, by the names under which they are found. Raises ConfigError."""
     from pelton.dashboard.app import ONLY, app
-    from pelton.queue.backing.trend import keep_trends
+    from pelton.queue.scan import keep_trends
 
     stores = {os.path.basename(_without_login(one)): one for one in options.store}
     if len(stores) < len(options.store):

@@ -13,7 +13,7 @@ from pelton.api.times import SECOND
 from pelton.api.wording import number_text, span_text, visible_text
 from pelton.drawing.charts import Point, timeline
 from pelton.jet.backlogs import MINUTE, BacklogPoint, StreamTrend
-from pelton.queue.backing.trend import TrendPoint
+from pelton.queue.scan import TrendPoint
 
 _CONSUMERS: Final = 8
 """Of how many consumers of a stream the lag is drawn."""

@@ -24,7 +24,7 @@ from pelton.drawing.charts import GraphNode, flow_graph
 from pelton.jet.backlogs import MINUTE
 from pelton.observe.queues import run_times
 from pelton.queue import FlowInfo, JobInfo, JobState, Outcome
-from pelton.queue.backing.trend import trend_points
+from pelton.queue.scan import trend_points
 from pelton.runtime import Deadline
 
 T = TypeVar("T")

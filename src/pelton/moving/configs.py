@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, headers
 from pelton.api.times import SECOND
-from pelton.queue.backing.setup import EXCLUSIVE, KEYS, RECORDS
+from pelton.queue.setup import EXCLUSIVE, KEYS, RECORDS
 from pelton.streams.publish_checks import seconds_of
 
 MARK: Final = "pelton.copy"

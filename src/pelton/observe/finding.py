@@ -27,11 +27,11 @@ from pelton.connect import Jet
 from pelton.observe.queues import dead_letter, job_details, pauses_of, queue_looked_at, workers_present
 from pelton.observe.summaries import JobDetails, JobSearch, JobsOfKey, KeyCount, KeyCounts
 from pelton.queue import DeadLetter, JobInfo, Outcome
-from pelton.queue.backing.scan import last_attempt, stored_messages, unfinished_job
 from pelton.queue.model.naming import ALL_PRIORITIES, PLACE, QueueNames, decode_key, encode_key
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, Envelope, decode_envelope
 from pelton.queue.queue import look_at_queue
+from pelton.queue.scan import last_attempt, stored_messages, unfinished_job
 from pelton.runtime import Deadline
 
 _outcome: Final = msgspec.json.Decoder(Outcome).decode

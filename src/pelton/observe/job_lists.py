@@ -22,16 +22,16 @@ from pelton.api.requests import FindMessages
 from pelton.connect import Jet
 from pelton.observe.summaries import DeadLetterPage, ErrorGroup, ErrorGroups, JobPage, JobSelection
 from pelton.queue import DeadLetter, JobInfo, JobState, Outcome
-from pelton.queue.control.views import JobViews, job_of_outcome
 from pelton.queue.model.naming import QueueNames, encode_key
 from pelton.queue.model.records import CAUSES_OF
 from pelton.queue.model.states import ENDINGS, decode_envelope, decode_outcome
-from pelton.queue.ports import ALL_LISTED, UnderwayPart
 from pelton.queue.queue import look_at_queue
+from pelton.queue.registry import ALL_LISTED, UnderwayPart
+from pelton.queue.views import JobViews, job_of_outcome
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.registry import QueueContext
 
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 _WINDOW: Final = 64

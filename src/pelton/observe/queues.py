@@ -40,13 +40,13 @@ from pelton.queue import (
     TenantCounts,
     WorkerInfo,
 )
-from pelton.queue.backing.scan import number_of_subjects, orders_in
-from pelton.queue.control.views import JobViews
 from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.limits import Orders, SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_id
 from pelton.queue.queue import Queue, look_at_queue
+from pelton.queue.scan import number_of_subjects, orders_in
+from pelton.queue.views import JobViews
 from pelton.runtime import Deadline, WallOffset, wall_ahead
 
 _SAMPLE: Final = 100

@@ -146,7 +146,7 @@ class StoreLink:
     async def _keep_trends(self) -> None:
         await self.runtime.clock.sleep(_TRENDS_BEGIN_S)
         # Which takes a while: first, the server is there.
-        from pelton.queue.backing.trend import keep_trends
+        from pelton.queue.scan import keep_trends
 
         await keep_trends(Streams(self.engine, self.runtime))
 

@@ -45,24 +45,20 @@ from pelton.locks.campaign import State
 from pelton.locks.candidate_runner import Leader as Leader
 from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.lock import Guard
-from pelton.queue.enqueue.arguments import JobArguments, ResultCodec, RunContext
-from pelton.queue.enqueue.arguments import JobCodec as JobCodec
-from pelton.queue.enqueue.enqueuer import QueueEvent as QueueEvent
-from pelton.queue.enqueue.enqueuer import QueueEventKind
-from pelton.queue.enqueue.job import JobCall as JobCall
-from pelton.queue.enqueue.job import JobDecorator as JobDecorator
-from pelton.queue.enqueue.job import JobDefinition as JobDefinition
-from pelton.queue.enqueue.job import JobHooks, JobQueue, P, R, R_co
-from pelton.queue.enqueue.registry import BatchDecorator as BatchDecorator
-from pelton.queue.enqueue.registry import C, E, F
-from pelton.queue.enqueue.registry import Jobs as Jobs
-from pelton.queue.enqueue.transaction import EnqueuedFlow, H, PublishFlow
-from pelton.queue.flow.builder import FlowExtension as FlowExtension
-from pelton.queue.flow.builder import FlowNode as FlowNode
-from pelton.queue.flow.builder import NodeOptionFields
-from pelton.queue.flow.flows import FlowInfo as FlowInfo
-from pelton.queue.flow.flows import FlowNodeInfo as FlowNodeInfo
-from pelton.queue.flow.flows import V_co
+from pelton.queue.builder import FlowExtension as FlowExtension
+from pelton.queue.builder import FlowNode as FlowNode
+from pelton.queue.builder import NodeOptionFields
+from pelton.queue.enqueuer import QueueEvent as QueueEvent
+from pelton.queue.enqueuer import QueueEventKind
+from pelton.queue.flows import FlowInfo as FlowInfo
+from pelton.queue.flows import FlowNodeInfo as FlowNodeInfo
+from pelton.queue.flows import V_co
+from pelton.queue.job import JobCall as JobCall
+from pelton.queue.job import JobDecorator as JobDecorator
+from pelton.queue.job import JobDefinition as JobDefinition
+from pelton.queue.job import JobHooks, JobQueue, P, R, R_co
+from pelton.queue.job_message import JobArguments, ResultCodec, RunContext
+from pelton.queue.job_message import JobCodec as JobCodec
 from pelton.queue.model.flow_records import FlowState, OnFailure
 from pelton.queue.model.limits import JobLimit as JobLimit
 from pelton.queue.model.limits import Rate as Rate
@@ -80,8 +76,12 @@ from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.model.states import TenantCounts as TenantCounts
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
+from pelton.queue.registry import BatchDecorator as BatchDecorator
+from pelton.queue.registry import C, E, F
+from pelton.queue.registry import Jobs as Jobs
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
+from pelton.queue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.runtime import Runtime
 from pelton.storage import SyncMode
 

@@ -14,7 +14,7 @@ from pelton.api import PullRequest
 from pelton.queue import JobContext, Queue
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.records import PutOff, records_of
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
 from pelton.queue.run.parking import LatePutOffs
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue

@@ -11,7 +11,7 @@ import pytest
 
 from pelton import DuplicateJobError, Jet, JobCounts, MessageNotFoundError
 from pelton.queue import Queue
-from pelton.queue.enqueue.job import JobCall, JobHandle
+from pelton.queue.job import JobCall, JobHandle
 from pelton.queue.model.states import Envelope, decode_envelope
 from tests.queue.conftest import ON_BOTH, OpenQueue
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pelton.queue.enqueue.job_message import JobMessage, place_of
+from pelton.queue.job_message import JobMessage, place_of
 from pelton.queue.model.naming import QueueNames, key_part
 from pelton.queue.model.options import JobOptions
 

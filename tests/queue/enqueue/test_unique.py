@@ -11,7 +11,7 @@ import pytest
 import pelton
 from pelton import ConfigError, DuplicateJobError, Jet, JobCounts
 from pelton.queue import Queue
-from pelton.queue.enqueue.enqueuer import Enqueuer
+from pelton.queue.enqueuer import Enqueuer
 from pelton.testing import drain as drain_by_hand
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH

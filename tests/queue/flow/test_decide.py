@@ -8,8 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.queue.flow.progress import FlowProgress, FlowStep
 from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeAgain, NodeEnd, NodeSpec
+from pelton.queue.progress import FlowProgress, FlowStep
 
 NOTHING = msgspec.Raw(b"{}")
 BEGIN = FlowBegin(size=0)

@@ -12,7 +12,7 @@ import pelton
 import pelton.sync
 from pelton import FlowHandle, FlowInfo, Jet, JobFailedError, StoredMessage, Stream
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.flow.reactor import FlowCleaning
+from pelton.queue.reactor import FlowCleaning
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working

@@ -7,7 +7,7 @@ import pytest
 
 from pelton import Jet
 from pelton.queue import Queue
-from pelton.queue.backing.job_source import JobSource
+from pelton.queue.job_source import JobSource
 from tests.queue.helpers import open_store, pretend_cluster
 
 LEASE_S = 0.5

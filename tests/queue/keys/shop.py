@@ -12,10 +12,10 @@ import msgspec
 from pelton.api import Delivered, Outgoing, PeltonError, PullRequest, StoreError
 from pelton.jet import ack_of
 from pelton.queue import Outcome, Queue
-from pelton.queue.backing.job_source import JobSource
+from pelton.queue.job_source import JobSource
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.records import Ended, records_of
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
 from pelton.queue.run.leases import LeaseKeeper, SharedLease
 from tests.kit.hazards import Hazards, SimulatedClient, World
 from tests.kit.judge.history import Contradiction, JobEvent, check_history

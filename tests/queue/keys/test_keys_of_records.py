@@ -13,10 +13,10 @@ from pelton import Jet
 from pelton.api import AckOp, AckRejectedError, Outgoing, PullRequest, ServerTimeoutError
 from pelton.jet import ack_of
 from pelton.queue import Attempt, JobContext, Queue
-from pelton.queue.backing.claimer import Ledger
-from pelton.queue.backing.job_source import JobSource
+from pelton.queue.claimer import Ledger
+from pelton.queue.job_source import JobSource
 from pelton.queue.model.records import Ended
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, ended, open_store, waiting
 

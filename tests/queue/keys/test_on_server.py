@@ -3,7 +3,7 @@
 import pytest
 
 from pelton import Jet, JobRules
-from pelton.queue.enqueue.job import JobCall
+from pelton.queue.job import JobCall
 from pelton.queue.model.options import JobOptions
 from tests.queue.helpers import drain, ended
 

@@ -1,6 +1,6 @@
 """The states of a key's record, step by step."""
 
-from pelton.queue.backing.key_table import (
+from pelton.queue.key_table import (
     KeyRecord,
     Posted,
     carried_out,

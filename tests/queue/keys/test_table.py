@@ -4,8 +4,8 @@ from collections import Counter
 from math import inf
 from random import Random
 
-from pelton.queue.backing import key_table as module
-from pelton.queue.backing.key_table import Chance, KeyRecord, KeyTable
+from pelton.queue import key_table as module
+from pelton.queue.key_table import Chance, KeyRecord, KeyTable
 
 FREE = KeyRecord(state="free", done=5)
 HELD = KeyRecord(state="held", done=5, worker="other")

@@ -11,8 +11,8 @@ import pelton
 from pelton.api import ConsumerConfig, Delivered
 from pelton.jet import registers
 from pelton.jet.message_source import OrderedReader, Pushed
-from pelton.queue.backing.key_table import KeyTable
-from pelton.queue.backing.keyed_source import Watch
+from pelton.queue.key_table import KeyTable
+from pelton.queue.keyed_source import Watch
 from pelton.queue.model.naming import QueueNames
 
 

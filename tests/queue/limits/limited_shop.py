@@ -12,7 +12,7 @@ import msgspec
 
 from pelton.api import PeltonError, PullRequest, StoreError
 from pelton.queue import Queue
-from pelton.queue.backing.job_source import JobSource
+from pelton.queue.job_source import JobSource
 from pelton.queue.model.limits import JobLimit, Order, Orders
 from pelton.queue.model.records import AttemptRecords, Ended, PutOff, records_of
 from pelton.queue.run.admission import Admission

@@ -9,7 +9,7 @@ import pytest
 import pelton
 from pelton.api import PullRequest
 from pelton.queue import Queue
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
 
 _STEPS = 12
 

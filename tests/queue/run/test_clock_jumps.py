@@ -13,7 +13,7 @@ import pelton
 from pelton import FlowNotFoundError, JobCounts, MessageNotFoundError
 from pelton.api import Backoff
 from pelton.queue import Rate
-from pelton.queue.flow.reactor import FlowCleaning
+from pelton.queue.reactor import FlowCleaning
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.helpers import working
 

@@ -8,7 +8,7 @@ import pytest
 
 from pelton.api import PeltonError, StoreBusyError
 from pelton.queue import JobContext, JobCounts, Queue
-from pelton.queue.backing.job_source import ConsumerJobSource
+from pelton.queue.job_source import ConsumerJobSource
 from pelton.queue.model.records import Ended
 from pelton.queue.run.slots import IdleSlots
 from tests.queue.helpers import drain, ended, working

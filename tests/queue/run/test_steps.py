@@ -13,7 +13,7 @@ import pelton
 from pelton import ConfigError, Jet, JobCounts, JobProgress
 from pelton.api import AckRejectedError, Outgoing, PullRequest, WrongLastSequenceError
 from pelton.queue import JobContext, Queue, Transaction
-from pelton.queue.backing.job_source import JobSource
+from pelton.queue.job_source import JobSource
 from tests.queue.conftest import ON_BOTH
 from tests.queue.helpers import FAST, drain, working
 

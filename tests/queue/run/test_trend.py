@@ -8,8 +8,8 @@ from pathlib import Path
 import pelton
 from pelton.api import MinuteNotes
 from pelton.jet.backlogs import MINUTE
-from pelton.queue.backing.trend import TrendPoint, note_trend, trend_points
 from pelton.queue.model.naming import QueueNames
+from pelton.queue.scan import TrendPoint, note_trend, trend_points
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.helpers import working
 

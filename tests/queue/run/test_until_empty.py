@@ -10,8 +10,8 @@ import pytest
 
 import pelton
 from pelton.api import PullRequest
-from pelton.queue.backing.job_source import ConsumerJobSource
-from pelton.queue.ports import TakenJob
+from pelton.queue.job_source import ConsumerJobSource
+from pelton.queue.registry import TakenJob
 from pelton.testing import manual_runtime
 
 

@@ -10,8 +10,7 @@ import pytest
 
 import pelton
 from pelton import ConfigError, Jet, JobCounts, TenantCounts, observe
-from pelton.queue import ClaimedJob, Queue
-from pelton.queue.backing import job_source
+from pelton.queue import ClaimedJob, Queue, job_source
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, Child, drain, ended, waiting, working
@@ -139,7 +138,7 @@ async def test_a_waiting_worker_finds_one_that_nobody_announced(jet: Jet, monkey
     queue = await jet.queue("garage", jobs=jobs)
     async with working(queue), asyncio.timeout(30):
         await (await queue.enqueue(wash, "1")).value(timeout=60)
-        monkeypatch.setattr("pelton.queue.enqueue.enqueuer.ring", lambda *_: asyncio.sleep(0))
+        monkeypatch.setattr("pelton.queue.enqueuer.ring", lambda *_: asyncio.sleep(0))
         handle = await queue.options(tenant="a").enqueue(wash, "2")
         assert await handle.value(timeout=60) == "2"
 

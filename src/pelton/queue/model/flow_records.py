@@ -1,7 +1,7 @@
 """What the stream of a queue's flows stores. Pure.
 
 A flow is its nodes, in parts of some hundred, the message that begins it, and then a log of what happens: a node has
-ended, the flow is cancelled. The log has one order, from which everything else about a flow follows (``flow/``).
+ended, the flow is cancelled. The log has one order, from which everything else about a flow follows (``progress.py``).
 """
 
 from __future__ import annotations

@@ -37,9 +37,9 @@ from pelton.runtime import LOOK_S, ProcessWatch, Signal, WallOffset, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
-    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import Order
     from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.registry import QueueContext
 
 _MOST_KNOWN: Final = 16_384
 _FIRST_BETWEEN_S: Final = 0.02

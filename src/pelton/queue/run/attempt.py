@@ -30,22 +30,22 @@ from pelton.api import (
     headers,
 )
 from pelton.api.times import Seconds
-from pelton.queue.enqueue.enqueuer import announce_taken, has_listeners
-from pelton.queue.enqueue.job import AsyncJob, Job, blocking
-from pelton.queue.enqueue.registry import BatchJob
-from pelton.queue.enqueue.transaction import JobEnding, JobTransaction
+from pelton.queue.enqueuer import announce_taken, has_listeners
+from pelton.queue.job import AsyncJob, Job, blocking
 from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
+from pelton.queue.registry import BatchJob
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext, JobSteps
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
 from pelton.queue.run.slots import Copies
+from pelton.queue.transaction import JobEnding, JobTransaction
 from pelton.runtime import is_interrupt
 
 if TYPE_CHECKING:
     from pelton.api import Outgoing
     from pelton.api.tracing import Tracing
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.registry import QueueContext
     from pelton.queue.run.children import JobChildren
     from pelton.queue.run.slots import JobBatches, JobThreads
     from pelton.runtime import Clock

@@ -35,8 +35,8 @@ import msgspec
 
 from pelton.api import JobCrashedError, JobError, Outgoing
 from pelton.api.tracing import Tracing
-from pelton.queue.enqueue.arguments import JobArguments
-from pelton.queue.enqueue.job import JobDefinition
+from pelton.queue.job import JobDefinition
+from pelton.queue.job_message import JobArguments
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import describe, trace
 from pelton.queue.model.states import FlowPlace, JobProgress

@@ -29,7 +29,7 @@ from pelton.api import (
 )
 from pelton.api.admission import check_subject
 from pelton.api.tracing import Tracing
-from pelton.queue.enqueue.arguments import encoded_result
+from pelton.queue.job_message import encoded_result
 from pelton.queue.model.options import JobRules, seconds, whole
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import NOTHING
@@ -40,8 +40,8 @@ from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
 if TYPE_CHECKING:
     from datetime import timedelta
 
-    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import Order
+    from pelton.queue.registry import QueueContext
 
 
 class Completed(msgspec.Struct, frozen=True, gc=False):

@@ -39,20 +39,20 @@ from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.jet.stream import last_of
-from pelton.queue.backing.scan import deliveries
-from pelton.queue.enqueue.arguments import ResultCodec, RunContext
-from pelton.queue.enqueue.transaction import StepTransaction
+from pelton.queue.job_message import ResultCodec, RunContext
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import FlowPlace, StepRecord
+from pelton.queue.scan import deliveries
+from pelton.queue.transaction import StepTransaction
 from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
-    from pelton.queue.enqueue.registry import QueueContext
-    from pelton.queue.enqueue.transaction import JobTransaction, Transaction
     from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.registry import QueueContext
     from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
+    from pelton.queue.transaction import JobTransaction, Transaction
 
 _encode: Final = msgspec.json.Encoder().encode
 _step: Final = msgspec.json.Decoder(StepRecord).decode

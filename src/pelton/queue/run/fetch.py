@@ -19,7 +19,7 @@ import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
 
 from pelton.api import ConsumerNotFoundError, PeltonError, PullRequest
 from pelton.api.json_values import UNREADABLE
@@ -32,8 +32,7 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Message
-    from pelton.queue.enqueue.registry import QueueContext
-    from pelton.queue.ports import FlowFollower
+    from pelton.queue.registry import QueueContext
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.slots import JobBatches, JobSlots, WorkerSettings
     from pelton.runtime import Runtime
@@ -87,6 +86,26 @@ async def _read_orders(queue: QueueContext) -> AsyncGenerator[Message | None, No
     finally:
         with suppress(PeltonError):
             await consumer.delete()
+
+
+class FlowFollower(Protocol):
+    """What carries out the flows of a queue, beside a worker."""
+
+    def notice(self) -> None:
+        """Begin: the queue has flows."""
+        ...
+
+    async def follow(self) -> None:
+        """Carry out flows for ever, once there are any."""
+        ...
+
+    async def is_idle(self) -> bool:
+        """Whether nothing can be done for flows now: it may be later."""
+        ...
+
+    async def quiet(self) -> int | None:
+        """Return None while something is to be done for flows, else a number that grows with all that happens."""
+        ...
 
 
 class RankedTakes(Generic[J]):

@@ -32,8 +32,7 @@ from pelton.api import (
 )
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
-from pelton.queue.backing.scan import has_overlap
-from pelton.queue.enqueue.job import Job
+from pelton.queue.job import Job
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.records import (
@@ -56,13 +55,14 @@ from pelton.queue.model.records import (
 from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
 from pelton.queue.run.parking import LatePutOffs, Parking
+from pelton.queue.scan import has_overlap
 from pelton.runtime import steady_now
 
 if TYPE_CHECKING:
     from pelton.api import PullRequest
-    from pelton.queue.backing.job_source import JobSource
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.job_source import JobSource
     from pelton.queue.model.states import Timetable
+    from pelton.queue.registry import QueueContext
 
 _log: Final = logging.getLogger("pelton.queue")
 

@@ -31,7 +31,7 @@ from pelton.queue.run.admission import SlotJob
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 
 if TYPE_CHECKING:
-    from pelton.queue.ports import Extender
+    from pelton.queue.registry import Extender
     from pelton.runtime import Clock
 
 _log: Final = logging.getLogger("pelton.queue")

@@ -28,19 +28,19 @@ from pelton.api import ConsumerNotFoundError, Outgoing, Settled, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
 from pelton.jet.stream import last_of
-from pelton.queue.backing.claimer import CHANNEL, Ledger
-from pelton.queue.backing.scan import stored_messages
+from pelton.queue.claimer import CHANNEL, Ledger
 from pelton.queue.model.limits import WHOLE_QUEUE
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import Attempt, PutOffDelivery
 from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
+from pelton.queue.scan import stored_messages
 
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
-    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import JobLimit, Order, Orders
     from pelton.queue.model.records import Ended
+    from pelton.queue.registry import QueueContext
     from pelton.queue.run.admission import Admission, HeldBack
 
 _LONGEST_WAIT_S: Final = 5.0

@@ -52,7 +52,7 @@ from pelton.queue.run.leased_jobs import EndedAttempt, J
 from pelton.runtime import Signal, is_interrupt
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.registry import BatchJob
+    from pelton.queue.registry import BatchJob
     from pelton.runtime import Runtime
 
 

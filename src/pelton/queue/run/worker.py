@@ -27,7 +27,6 @@ import msgspec
 
 from pelton.api import JobCancelledError, JobError, PeltonError, headers
 from pelton.jet.backlogs import MINUTE, note_backlogs
-from pelton.queue.backing.trend import note_trend
 from pelton.queue.model.limits import Order
 from pelton.queue.model.records import Ended
 from pelton.queue.model.states import WorkerReport
@@ -36,11 +35,12 @@ from pelton.queue.run.children import JobChildren
 from pelton.queue.run.fetch import JobIntake, order_reader
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJobs
 from pelton.queue.run.slots import Called, Copies, JobBatches, JobSlots, JobThreads, WorkerSettings
+from pelton.queue.scan import note_trend
 from pelton.runtime import Home, Signal, StopSignals, memory_bytes
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.registry import QueueContext
-    from pelton.queue.ports import FlowFollower
+    from pelton.queue.registry import QueueContext
+    from pelton.queue.run.fetch import FlowFollower
     from pelton.runtime import Timer
 
 _log: Final = logging.getLogger("pelton.queue")

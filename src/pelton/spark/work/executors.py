@@ -29,10 +29,10 @@ from pyspark.sql.types import DataType, StructType
 
 from pelton.api import Backoff, ConfigError
 from pelton.api.times import Seconds
-from pelton.queue.backing.setup import EXCLUSIVE
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import DEFAULT_BACKOFF, DEFAULT_MAX_ATTEMPTS, job_rules, seconds
 from pelton.queue.run.claims import Completed
+from pelton.queue.setup import EXCLUSIVE
 from pelton.runtime import system_runtime
 from pelton.spark.options import store_options
 from pelton.spark.store_handle import StoreHandle, activate, open_store

@@ -68,10 +68,10 @@ from pelton.columns.row_encoder import (
 from pelton.engine import bulk
 from pelton.engine.bulk import StagedWriter
 from pelton.jet import Savepoint
-from pelton.queue.backing.setup import EXCLUSIVE
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.job_message import JobMessage
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobOptions
+from pelton.queue.setup import EXCLUSIVE
 from pelton.spark.columns import pack, rebatch, sql_types
 from pelton.spark.options import COMMIT_STREAM
 from pelton.spark.store_handle import StoreHandle, encryption_key

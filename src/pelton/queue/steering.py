@@ -42,25 +42,25 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
-from pelton.queue.backing.scan import deliveries
-from pelton.queue.control.views import JobViews, limits_of
-from pelton.queue.enqueue.enqueuer import announce_again
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.enqueuer import announce_again
+from pelton.queue.job_message import JobMessage
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import encode_key, encode_tenant
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, outcome_without_worker
-from pelton.queue.ports import ALL_LISTED
+from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.parking import Recall
+from pelton.queue.scan import deliveries
+from pelton.queue.views import JobViews, limits_of
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.enqueue.job import JobHandle
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.enqueuer import Enqueuer
+    from pelton.queue.job import JobHandle
     from pelton.queue.model.states import JobInfo
+    from pelton.queue.registry import QueueContext
 
 _AT_ONCE: Final = 1000
 _STOP_TTL: Final = headers.encode({headers.TTL: "1h"})

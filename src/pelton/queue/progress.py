@@ -29,8 +29,7 @@ import msgspec
 from pelton.api import Delivered, Outgoing
 from pelton.api.tracing import as_first
 from pelton.jet.stream import last_of, next_of
-from pelton.queue.backing.scan import deliveries
-from pelton.queue.enqueue.job_message import JobMessage, flow_place
+from pelton.queue.job_message import JobMessage, flow_place
 from pelton.queue.model.flow_records import (
     FlowBegin,
     FlowCancel,
@@ -49,11 +48,12 @@ from pelton.queue.model.flow_records import (
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions
 from pelton.queue.model.states import NOTHING, FlowPlace, decode_envelope, outcome_without_worker
+from pelton.queue.scan import deliveries
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
-    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.states import Ending
+    from pelton.queue.registry import QueueContext
 
 _ENDED: Final[frozenset[FlowNodeState]] = frozenset({"completed", "failed", "cancelled", "expired"})
 _SHOWN: Final = 200

@@ -43,22 +43,22 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S
-from pelton.queue.backing.scan import last_attempt, tenants_with_jobs
-from pelton.queue.backing.setup import TOKENS, lasting_consumer
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.records import job_id_of, records_of
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
+from pelton.queue.scan import last_attempt, tenants_with_jobs
+from pelton.queue.setup import TOKENS, lasting_consumer
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
     from pelton.api.backend import BegunDeliveries
     from pelton.jet import Consumer
-    from pelton.queue.backing.scan import BegunJobs
     from pelton.queue.model.records import Ended
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Extender
+    from pelton.queue.registry import Extender
+    from pelton.queue.scan import BegunJobs
     from pelton.runtime import Runtime
 
 _log: Final = logging.getLogger("pelton.queue")

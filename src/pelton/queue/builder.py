@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeV
 import msgspec
 
 from pelton.api import ConfigError, Outgoing
-from pelton.queue.enqueue.job import Job, JobCall, JobDefinition, encode_unknown
+from pelton.queue.job import Job, JobCall, JobDefinition, encode_unknown
 from pelton.queue.model.flow_records import NodeAdd, NodeSpec, OnFailure, encode_record
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_job_name, job_options
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.arguments import JobCodec, ResultCodec
+    from pelton.queue.job_message import JobCodec, ResultCodec
     from pelton.queue.run.context import JobContext
 
 R_co = TypeVar("R_co", covariant=True)

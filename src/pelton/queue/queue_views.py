@@ -40,8 +40,7 @@ from pelton.api.tracing import Replacement
 from pelton.jet.message_source import OrderedReader
 from pelton.jet.registers import Follower, is_busy
 from pelton.jet.stream import last_of
-from pelton.queue.backing.scan import deliveries, orders_in, taken_of_tenant, tenants_with_jobs
-from pelton.queue.enqueue.enqueuer import (
+from pelton.queue.enqueuer import (
     ANNOUNCED,
     EVENT_KINDS,
     QueueEvent,
@@ -52,8 +51,8 @@ from pelton.queue.enqueue.enqueuer import (
     read_announcement,
     retry_event,
 )
-from pelton.queue.enqueue.job import JobHandle
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.job import JobHandle
+from pelton.queue.job_message import JobMessage
 from pelton.queue.model.flow_records import redriven_in_flow
 from pelton.queue.model.naming import tenant_in
 from pelton.queue.model.options import PLAIN, JobFilter, JobOptions, checked_id, job_filter, seconds
@@ -71,13 +70,14 @@ from pelton.queue.model.states import (
     WorkerInfo,
     decode_outcome,
 )
+from pelton.queue.scan import deliveries, orders_in, taken_of_tenant, tenants_with_jobs
 from pelton.runtime import at_home, within
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
-    from pelton.queue.control.views import JobViews
-    from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.enqueuer import Enqueuer
+    from pelton.queue.registry import QueueContext
+    from pelton.queue.views import JobViews
 
 _dead: Final = msgspec.json.Decoder(DeadLetter).decode
 _worker: Final = msgspec.json.Decoder(WorkerInfo).decode

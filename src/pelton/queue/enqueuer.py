@@ -23,8 +23,8 @@ from pelton.api import (
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.stream import message_at
-from pelton.queue.enqueue.job import JobCall, JobDefinition, JobHandle, encode_unknown
-from pelton.queue.enqueue.job_message import JobMessage
+from pelton.queue.job import JobCall, JobDefinition, JobHandle, encode_unknown
+from pelton.queue.job_message import JobMessage
 from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.options import (
     PLAIN,
@@ -41,10 +41,10 @@ from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome, d
 if TYPE_CHECKING:
     from pelton.api import Delivered, StoredMessage
     from pelton.jet import Stream, Streams
-    from pelton.queue.enqueue.arguments import ResultCodec
-    from pelton.queue.enqueue.registry import QueueContext
+    from pelton.queue.job import JobLookup
+    from pelton.queue.job_message import ResultCodec
     from pelton.queue.model.records import AttemptRecords
-    from pelton.queue.ports import JobLookup
+    from pelton.queue.registry import QueueContext
 
 QueueEventKind = Literal[
     "enqueued", "scheduled", "held", "started", "progress", "retrying", "completed", "failed", "cancelled", "expired"

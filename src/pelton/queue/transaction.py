@@ -12,13 +12,13 @@ from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, P
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
-from pelton.queue.enqueue.enqueuer import QueueWithJobs
-from pelton.queue.enqueue.job import JobCall, JobDefinition, JobQueue
+from pelton.queue.enqueuer import QueueWithJobs
+from pelton.queue.job import JobCall, JobDefinition, JobQueue
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
-    from pelton.queue.enqueue.job import JobHandle
+    from pelton.queue.job import JobHandle
 
 T = TypeVar("T")
 P = ParamSpec("P")

@@ -26,7 +26,7 @@ import msgspec
 
 from pelton.api import ConfigError, JobArgumentsError
 from pelton.api.json_values import to_json
-from pelton.queue.enqueue.arguments import JobArguments, JobCodec, ResultCodec, RunContext
+from pelton.queue.job_message import JobArguments, JobCodec, ResultCodec, RunContext
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options, seconds
 from pelton.runtime import until_ended
 
@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from pelton.jet import Streams
     from pelton.queue.model.options import JobRules
     from pelton.queue.model.states import JobInfo, Outcome
-    from pelton.queue.ports import JobLookup
 
 Call = TypeVar("Call")
 Around = Callable[[Any], AbstractContextManager[Any]]
@@ -541,3 +540,19 @@ def job_name(function: Callable[..., Any]) -> str:
     if not name:
         raise ConfigError(f"{function!r} has no name of its own: give the job one with queue.job(name=...)")
     return str(name)
+
+
+class JobLookup(Protocol):
+    """How the handle of a job finds out what became of it."""
+
+    async def get(self, job_id: str) -> JobInfo:
+        """Return a job by its id. Raises JobNotFoundError, ConfigError."""
+        ...
+
+    async def cancel(self, job_id: str, *, reason: str = "") -> bool:
+        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+        ...
+
+    async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
+        """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
+        ...

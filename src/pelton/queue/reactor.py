@@ -50,16 +50,16 @@ from pelton.api.json_values import UNREADABLE
 from pelton.jet import ack_of
 from pelton.jet.registers import is_busy
 from pelton.jet.stream import last_of, next_of
-from pelton.queue.backing.setup import flows_consumer
-from pelton.queue.enqueue.enqueuer import announce_messages
-from pelton.queue.flow.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
+from pelton.queue.enqueuer import announce_messages
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome
+from pelton.queue.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
+from pelton.queue.setup import flows_consumer
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Message, Stream
-    from pelton.queue.enqueue.registry import QueueContext
-    from pelton.queue.ports import JobLookup
+    from pelton.queue.job import JobLookup
+    from pelton.queue.registry import QueueContext
 
 _EVERY_S: Final = 60.0
 _DAY_NS: Final = 86_400 * 10**9

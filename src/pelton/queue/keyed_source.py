@@ -46,7 +46,7 @@ from pelton.api.tracing import as_first
 from pelton.jet import ack_of
 from pelton.jet.registers import Follower, Outage, is_busy, last_and_new
 from pelton.jet.stream import next_of
-from pelton.queue.backing.claimer import (
+from pelton.queue.claimer import (
     CHANNEL,
     Claimer,
     HeldKey,
@@ -57,18 +57,18 @@ from pelton.queue.backing.claimer import (
     replaced_error,
     with_id,
 )
-from pelton.queue.backing.job_source import JobSource
-from pelton.queue.backing.key_table import KeyRecord, KeyTable, decode
-from pelton.queue.backing.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
+from pelton.queue.job_source import JobSource
+from pelton.queue.key_table import KeyRecord, KeyTable, decode
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
-from pelton.queue.ports import Extender, TakenJob, Underway, UnderwayCounts, UnderwayPart, Unlisted
+from pelton.queue.registry import Extender, TakenJob, Underway, UnderwayCounts, UnderwayPart, Unlisted
+from pelton.queue.scan import delivered_by, deliveries, infos_of, not_to_be_taken, refusal_of, tenant_consumers
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.backing.scan import BegunJobs
+    from pelton.queue.scan import BegunJobs
 
 # --- following the keys: which of them have jobs, and their records. Two ordered readers feed a worker's table
 

@@ -18,18 +18,7 @@ from pelton.api import JobNotFoundError, ServerTimeoutError, StoredMessage, Stre
 from pelton.api.json_values import UNREADABLE
 from pelton.api.requests import FindMessages
 from pelton.jet.stream import last_of, message_at, next_of, subjects_of
-from pelton.queue.backing.scan import (
-    job_at,
-    last_attempt,
-    messages_of_filters,
-    number_of_subjects,
-    orders_in,
-    scheduled_jobs,
-    stored_messages,
-    unfinished_job,
-    with_waiting_flow,
-)
-from pelton.queue.enqueue.job_message import place_of
+from pelton.queue.job_message import place_of
 from pelton.queue.model.limits import number_of
 from pelton.queue.model.naming import encode_key, key_part
 from pelton.queue.model.options import ALL_JOBS, JobFilter, checked_id
@@ -55,18 +44,28 @@ from pelton.queue.model.states import (
     decode_outcome,
     decode_progress,
 )
-from pelton.queue.ports import UnderwayPart
+from pelton.queue.registry import UnderwayPart
+from pelton.queue.scan import (
+    job_at,
+    last_attempt,
+    messages_of_filters,
+    number_of_subjects,
+    orders_in,
+    scheduled_jobs,
+    stored_messages,
+    unfinished_job,
+    with_waiting_flow,
+)
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
     from pelton.api import Unsettled, UnsettledGroup
     from pelton.jet import Message, Stream
-    from pelton.queue.enqueue.registry import QueueContext
     from pelton.queue.model.limits import JobLimit
     from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobOptions
     from pelton.queue.model.states import Attempt
-    from pelton.queue.ports import Begun, Underway, UnderwayCounts, Unlisted
+    from pelton.queue.registry import Begun, QueueContext, Underway, UnderwayCounts, Unlisted
     from pelton.runtime import Clock
 
 _LAST_LOOK_S: Final = 0.05

@@ -25,7 +25,7 @@ from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet.registers import MovedError, Register, StoredRecord
 from pelton.jet.stream import at_leader, next_of
-from pelton.queue.backing.key_table import (
+from pelton.queue.key_table import (
     FREE_FOR_S,
     Chance,
     KeyRecord,
@@ -42,12 +42,12 @@ from pelton.queue.backing.key_table import (
     with_job,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
-from pelton.queue.ports import TakenJob
+from pelton.queue.registry import TakenJob
 
 if TYPE_CHECKING:
     from pelton.jet import Stream, Streams
     from pelton.queue.model.records import Ended
-    from pelton.queue.ports import Extender
+    from pelton.queue.registry import Extender
 
 _DELETE_FAILED: Final = 10057
 

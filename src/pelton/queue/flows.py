@@ -22,15 +22,9 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.queue.backing.scan import deliveries
-from pelton.queue.backing.setup import flows_consumer, flows_stream
-from pelton.queue.control.views import first_of
-from pelton.queue.enqueue.enqueuer import announce_messages, ring
-from pelton.queue.enqueue.job import Job, JobHandle
-from pelton.queue.enqueue.registry import DeclaresJobs
-from pelton.queue.flow.builder import FlowBuilder, FlowNode
-from pelton.queue.flow.progress import FlowLog, FlowMessages
-from pelton.queue.flow.reactor import why_withdrawn
+from pelton.queue.builder import FlowBuilder, FlowNode
+from pelton.queue.enqueuer import announce_messages, ring
+from pelton.queue.job import Job, JobHandle
 from pelton.queue.model.flow_records import (
     FlowBegin,
     FlowCancel,
@@ -45,6 +39,12 @@ from pelton.queue.model.flow_records import (
 from pelton.queue.model.limits import Order
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_text, seconds, valid_text
+from pelton.queue.progress import FlowLog, FlowMessages
+from pelton.queue.reactor import why_withdrawn
+from pelton.queue.registry import DeclaresJobs
+from pelton.queue.scan import deliveries
+from pelton.queue.setup import flows_consumer, flows_stream
+from pelton.queue.views import first_of
 from pelton.runtime import Deadline, at_home
 
 if TYPE_CHECKING:
@@ -52,12 +52,11 @@ if TYPE_CHECKING:
 
     from pelton.api.times import Seconds
     from pelton.jet import Stream, Streams
-    from pelton.queue.enqueue.enqueuer import Enqueuer
-    from pelton.queue.enqueue.job import JobQueue
-    from pelton.queue.enqueue.registry import QueueContext
-    from pelton.queue.enqueue.transaction import PublishFlow
-    from pelton.queue.flow.progress import FlowProgress
-    from pelton.queue.ports import JobLookup
+    from pelton.queue.enqueuer import Enqueuer
+    from pelton.queue.job import JobLookup, JobQueue
+    from pelton.queue.progress import FlowProgress
+    from pelton.queue.registry import QueueContext
+    from pelton.queue.transaction import PublishFlow
 
     # ``FlowHandle`` alone is one whose value may be anything.
     V_co = TypeVarWithDefault("V_co", covariant=True, default=Any)

@@ -1,1 +1,0 @@
-"""What an operator does with a queue: looks at its jobs, pauses, cancels, redrives, and sets schedules."""
