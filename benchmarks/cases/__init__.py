@@ -18,6 +18,7 @@ from benchmarks.cases import (
     get_by_sequence,
     get_last,
     idle_pickup,
+    leaf,
     locks,
     many_subjects,
     noop_jobs,
@@ -66,5 +67,6 @@ CASES: tuple[Case, ...] = (
     locks.CASE,
     *processes.ALL,
     *serve.ALL,
+    *leaf.ALL,
     observed.CASE,
 )

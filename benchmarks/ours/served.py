@@ -13,9 +13,10 @@ _START_LIMIT = 15.0
 
 
 @asynccontextmanager
-async def serving(workdir: Path) -> AsyncIterator[str]:
-    """The URL of a server on a fresh store below `workdir`, which fsyncs before it answers."""
-    command = (sys.executable, "-m", "pelton", "serve", str(workdir / "served.pelton"), "-a", "127.0.0.1", "-p", "-1")
+async def serving(workdir: Path, *flags: str) -> AsyncIterator[str]:
+    """The URL of a server on a fresh store below `workdir`, which fsyncs before it answers; `flags` are more of its."""
+    store = str(workdir / "served.pelton")
+    command = (sys.executable, "-m", "pelton", "serve", store, "-a", "127.0.0.1", "-p", "-1", *flags)
     server = await asyncio.create_subprocess_exec(*command, stderr=asyncio.subprocess.PIPE)
     assert server.stderr is not None
     try:

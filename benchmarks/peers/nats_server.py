@@ -19,6 +19,7 @@ jetstream {{
   max_file_store: 64G
   {sync}
 }}
+{extra}
 """
 _START_LIMIT = 15.0
 
@@ -36,13 +37,18 @@ def binary() -> Path:
 
 
 @asynccontextmanager
-async def running(workdir: Path, always: bool = False) -> AsyncIterator[str]:
-    """The URL of a server that stores below `workdir`; `always` fsyncs each message before its ack."""
-    home = workdir / "nats"
+async def running(workdir: Path, always: bool = False, domain: str = "", extra: str = "") -> AsyncIterator[str]:
+    """The URL of a server that stores below `workdir`; `always` fsyncs each message before its ack.
+
+    `extra` is added to its configuration; `domain` is that of its JetStream.
+    """
+    home = workdir / f"nats{domain}"
     home.mkdir()
     config = home / "server.conf"
     sync = "sync_interval: always" if always else ""
-    config.write_text(_CONFIG.format(ports=json.dumps(str(home)), store=json.dumps(str(home / "store")), sync=sync))
+    sync += f", domain: {domain}" if domain else ""
+    store = json.dumps(str(home / "store"))
+    config.write_text(_CONFIG.format(ports=json.dumps(str(home)), store=store, sync=sync.lstrip(", "), extra=extra))
     with (home / "log").open("wb") as log:
         server = await asyncio.create_subprocess_exec(str(binary()), "-c", str(config), stdout=log, stderr=log)
     try:
