@@ -132,8 +132,8 @@ class Serving:
         """The sources and mirrors whose origin is elsewhere, each with the name of the stream that takes from it."""
         return self._registry.source_graph.remotes
 
-    async def at_source(self, stream: str, source: StreamSource, do: Callable[[RemoteLink], T]) -> T:
-        """Return what ``do`` returns with the link of such a source, in a transaction that is durable then.
+    async def at_source(self, stream: str, source: StreamSource, do: Callable[[RemoteLink], T], *, durable: bool) -> T:
+        """Return what ``do`` returns with the link of such a source, in a transaction; ``durable``: it is on disk.
 
         Raises ApiError 10059 if the stream takes from there no more, or is gone.
         """
@@ -146,7 +146,7 @@ class Serving:
             make_ready(self._host.session, log, self._host.session.now())
             return do(link)
 
-        found: T = await self._host.stage(call, durable=True)
+        found: T = await self._host.stage(call, durable=durable)
         return found
 
     def hear(self, stream: str, source: StreamSource) -> None:

@@ -2,9 +2,10 @@
 
 For each source and mirror that has ``external``, an ephemeral push consumer is made there, without acks, with flow
 control and heartbeats, which starts after the last message that was taken. What it delivers is stored in batches, each
-in a transaction with the position; only then flow control is answered, so what is on its way is bounded, however slow
-this side is. A delivery that is missing, heartbeats that are, and each change of the connection to the hub begin anew
-with another consumer, after the position. So each message is stored once, in order, whatever is lost or killed.
+in a transaction with the position; while one is stored, flow control is not answered again, so what is on its way is
+bounded, however slow this side is. A delivery that is missing, heartbeats that are, and each change of the connection
+to the hub begin anew with another consumer, after the position. So each message is stored once, in order, whatever is
+lost or killed.
 
 What reaches the hub is behind :class:`HubPort`.
 """
@@ -134,8 +135,8 @@ class HubSource:
         except PeltonError as error:
             _log.debug("the state of a source of stream %r cannot be stored: %s", self._stream, error)
 
-    def _at_source(self, do: Callable[[RemoteLink], R]) -> asyncio.Future[R] | Any:
-        return self._serving.at_source(self._stream, self._source, do)
+    async def _at_source(self, do: Callable[[RemoteLink], R], *, durable: bool = True) -> R:
+        return await self._serving.at_source(self._stream, self._source, do, durable=durable)
 
     # --- requests
 
@@ -168,7 +169,7 @@ class HubSource:
         seen = self._port.changes.generation
         info = await self._ask(StreamInfoRequest(name=self._source.name))
         created = parse_rfc3339(info.created)
-        after = await self._at_source(lambda link: link.begin(created, info.state.last_seq))
+        after = await self._at_source(lambda link: link.begin(created, info.state.last_seq), durable=False)
         deliver = f"{self._deliver}.{self._runtime.ids.new()}"
         self._inbox.clear()
         end, consumer = self._port.listen(deliver, self._receive), ""
@@ -177,7 +178,7 @@ class HubSource:
             config = self._config(deliver, after) if is_kept else self._settling(deliver, after)
             made = await self._ask(ConsumerCreate(stream_name=self._source.name, config=config))
             consumer = made.name
-            await self._at_source(partial(_note_start, made.delivered.stream_seq, made.num_pending))
+            await self._at_source(partial(_note_start, made.delivered.stream_seq, made.num_pending), durable=False)
             self._serving.hear(self._stream, self._source)
             self._told = ""
             await _Run(self, created, after, seen, settles=not is_kept).follow()
@@ -237,7 +238,11 @@ class HubSource:
             if left <= 0:
                 return []
             await self._arrived.wait_at_most(self._runtime.clock, left, self._arrived.generation)
-        inbox = self._inbox
+        inbox, before = self._inbox, 0
+        while before < len(inbox) < _AT_ONCE:
+            # A transaction costs a sync: it stores what the wire has by now.
+            before = len(inbox)
+            await asyncio.sleep(0)
         return [inbox.popleft() for _ in range(min(len(inbox), _AT_ONCE))]
 
     def is_moved(self, seen: int) -> bool:
@@ -305,6 +310,9 @@ class _Run:
                 return
             self._source.note_contact()
             rows, answers = self._read(messages)
+            # More comes while this is stored, and is not looked at before: at most what flow control lets through.
+            for subject in answers:
+                self._source.answer(subject)
             if rows:
                 reached = await self._source.store(self._created, self._after, rows, self._left, self._seen)
                 if reached is None:
@@ -313,11 +321,9 @@ class _Run:
             for reply in self._settled:
                 self._source.answer(reply, b"+ACK")
             self._settled.clear()
-            for subject in answers:
-                self._source.answer(subject)
 
     def _read(self, messages: Sequence[HubMessage]) -> tuple[list[Delivered], list[str]]:
-        """Return the messages to store, and the subjects on which flow control is answered after that."""
+        """Return the messages to store, and the subjects on which flow control is answered."""
         rows, answers = list[Delivered](), list[str]()
         for subject, reply, block, data in messages:
             if block is not None and block.startswith(_STATUS):
