@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import asyncio
 import os
 import signal
 import socket
@@ -10,12 +12,13 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
 
 import pelton
+from pelton.cli.watch_commands import _apps
 from tests.cli.conftest import Run
 from tests.kit.served import ServedStore
 
@@ -121,3 +124,17 @@ def test_a_dead_cluster_is_said_at_once(tmp_path: Path) -> None:
                 assert server.url.removeprefix("nats://") in refused.value.read().decode()
     finally:
         server.stop()
+
+
+@pytest.mark.parametrize("actions", [True, False])
+async def test_only_a_page_with_actions_notes_how_the_store_went(actions: bool, tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "a.pelton"):
+        pass
+    options = argparse.Namespace(store=[str(tmp_path / "a.pelton")], key_file=None, prefix="")
+    async with AsyncExitStack() as stack:
+        await _apps(stack, options, {"tokens": (), "actions": actions, "hosts": ()})
+        assert (_NOTING in {task.get_name() for task in asyncio.all_tasks()}) == actions
+    assert _NOTING not in {task.get_name() for task in asyncio.all_tasks()}
+
+
+_NOTING = "pelton notes how the store went"

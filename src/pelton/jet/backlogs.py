@@ -105,12 +105,8 @@ async def stream_trend(
         of_stream = {one.consumer: one for one in note.backlogs if one.stream == stream}
         for name, points in trend.backlogs.items():
             if note.minute >= begins[name] and ((one := of_stream.get(name)) or note.is_complete):
-                points.append(BacklogPoint(note.minute, one.pending, one.ack_pending) if one else _none_in(note))
+                points.append(BacklogPoint(note.minute, *((one.pending, one.ack_pending) if one else (0, 0))))
     return trend
-
-
-def _none_in(note: _Note) -> BacklogPoint:
-    return BacklogPoint(note.minute, 0, 0)
 
 
 async def _notes(jet: Streams, first: int, last: int) -> list[_Note]:
