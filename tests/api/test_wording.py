@@ -23,7 +23,8 @@ def test_numbers_are_never_in_scientific_notation(value: float, text: str) -> No
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0, "0 s"), (0.0123, "12.3 ms"), (0.9996, "1 s"), (3.44, "3.44 s"), (119.0, "119 s"), (4570.0, "76 min"),
+    [(0.0, "0 s"), (2e-8, "0.1 µs"), (6.71e-7, "0.671 µs"), (0.00009996, "100 µs"),
+     (0.00014, "0.14 ms"), (0.0123, "12.3 ms"), (0.9996, "1 s"), (3.44, "3.44 s"), (119.0, "119 s"), (4570.0, "76 min"),
      (7200.0, "2 h"), (200_000.0, "2 d"), (86_400.0 * 1500, "1,500 d")],
 )  # fmt: skip
 def test_durations(seconds: float, text: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -54,13 +55,14 @@ async def test_keys_come_from_files_or_the_environment(
     assert main(["verify", store]) == 0
 
 
-@pytest.mark.parametrize("command", [["verify"], ["backup", "x"], ["salvage", "x"], ["compact"]])
+@pytest.mark.parametrize("command", [["verify"], ["backup", "x"], ["salvage", "x"], ["compact"], ["migrate"],
+                                     ["restore", "x"], ["copy", "x"], ["rekey", "--decrypt"]])  # fmt: skip
 def test_a_store_that_is_not_there_is_not_made(
     tmp_path: Path, command: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main([command[0], "nowhere.pelton", *command[1:]]) == 1
-    assert "no such file" in capsys.readouterr().err
+    assert re.fullmatch(r"pelton: \S*nowhere.pelton: there is no such file\b.*\n", capsys.readouterr().err)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -66,7 +66,13 @@ def test_a_bare_command_shows_its_help(capsys: pytest.CaptureFixture[str]) -> No
 
 @pytest.mark.parametrize(
     ("line", "near"),
-    [("quue ls", "queue"), ("queue lss", "ls"), ("jobs ls a g --sate running", "--state"), ("info a --wid", "")],
+    [
+        ("quue ls", "queue"),
+        ("queue lss", "ls"),
+        ("jobs ls a g --sate running", "--state"),
+        ("info a --wid", ""),
+        ("cron pause a q s --force", ""),
+    ],
 )
 def test_a_mistyped_word_is_told_what_it_may_mean(line: str, near: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:

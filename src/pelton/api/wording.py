@@ -42,10 +42,12 @@ def bytes_text(size: float) -> str:
 
 
 def span_text(seconds: float) -> str:
-    """Return a duration, such as ``12 ms``, ``3.4 s`` or ``76 min``."""
+    """Return a duration, such as ``3.2 µs``, ``12 ms``, ``3.4 s`` or ``76 min``."""
     for unit, length in _LONG:
         if seconds >= 2 * length:
             return f"{seconds / length:,.0f} {unit}"
+    if 0 < seconds < 0.0001:
+        return f"{max(seconds * 1_000_000, 0.1):.3g} µs"
     return f"{seconds * 1000:.3g} ms" if 0 < seconds < 0.9995 else f"{seconds:.3g} s"
 
 

@@ -99,7 +99,9 @@ class CommandParser(argparse.ArgumentParser):
 def _near(word: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches
 
+    # One that others of its kind have, such as --force, is no mistyped one.
     found = get_close_matches(word, [*known], n=1)
+    found = [] if word in found else found
     return f"did you mean {found[0]!r}?" if found else ""
 
 
@@ -207,7 +209,9 @@ ERROR_WORDS: Final = {
 
 def text_for_people(error: Exception | str) -> str:
     """Return what an error says, in the words of the command line."""
-    text = str(error)
+    from pelton.api import StoreSettingsError
+
+    text = f"{error.path}: {error.reason}" if isinstance(error, StoreSettingsError) and error.reason else str(error)
     for of_library, ours in ERROR_WORDS.items():
         text = text.replace(of_library, ours)
     return text
