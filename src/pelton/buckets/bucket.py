@@ -36,6 +36,7 @@ from pelton.api import (
     NoStreamForSubjectError,
     PubAck,
     StoredMessage,
+    StreamFill,
     StreamLastHeaders,
     StreamNotFoundError,
     StreamPurge,
@@ -472,6 +473,28 @@ async def reserve_first_token(jet: Streams, stream: str, replicas: int = 1) -> i
         except ApiError as error:
             if error.err_code != _EXISTS:
                 raise
+
+
+# More than a hundred buckets of one name that follow each other.
+_FAR: Final = 100 * _APART
+
+
+async def raise_tokens(jet: Streams) -> None:
+    """Let all streams of a store whose sequences are fencing tokens go on far above those they have given.
+
+    For a store that goes on from an earlier moment: what it has given since is not known to it.
+    """
+    try:
+        bucket = await open_bucket(jet, TOKENS_BUCKET, int, None)
+    except BucketNotFoundError:
+        return
+    names = bucket.keys()
+    for name in [name async for name in names]:
+        last = await bucket.get(name)
+        await bucket.update(name, (last.value or 0) + _FAR, last.revision)
+        with suppress(StreamNotFoundError):
+            state = (await (await jet.stream(name)).info()).state
+            await jet.backend.call(StreamFill(stream=name, last_seq=state.last_seq + _FAR))
 
 
 async def _bucket(jet: Streams, replicas: int) -> Bucket[int]:

@@ -41,8 +41,8 @@ from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import change_key, unlock
 from pelton.storage.messages import unpack
 from pelton.storage.rows import integer, text
-from pelton.storage.schema import is_reserved, message_table
-from pelton.storage.store_file import lock_alone
+from pelton.storage.schema import TOKEN_EPOCH, is_reserved, message_table
+from pelton.storage.store_file import OWNER_ONLY, lock_alone
 
 
 def set_tokens_apart(copy: Database, above: int = 0) -> None:
@@ -65,8 +65,10 @@ def copied_mode(source: str) -> int:
 
 
 @contextmanager
-def unfinished(target: str, source: str) -> Iterator[str]:
+def unfinished(target: str, source: str | None) -> Iterator[str]:
     """Yield the name of a new, empty file for a copy of ``source``; sync and rename it after the block.
+
+    Without a source, it is readable for its owner alone.
 
     Raises Fault of kind ``settings`` if ``target`` exists, ``busy`` if another copy to it is being written.
     """
@@ -74,7 +76,7 @@ def unfinished(target: str, source: str) -> Iterator[str]:
     file = target + "-unfinished"
     descriptor = _taken(target, file)
     try:
-        os.fchmod(descriptor, copied_mode(source))
+        os.fchmod(descriptor, OWNER_ONLY if source is None else copied_mode(source))
         yield file
         sync_file(file)
         _check_free(target)
@@ -197,14 +199,20 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
     finally:
         locker.close()
     _fold(file, key)
-    _set_apart(file, key)
+    set_apart(file, key)
 
 
-def _set_apart(file: str, key: bytes | None) -> None:
+# More often than a store raises its floor in its life: with each start of the machine, and each restore.
+_EPOCHS: Final = 1 << 12
+
+
+def set_apart(file: str, key: bytes | None, *, far: bool = False) -> None:
+    """Let a copy of a store give its own tokens; ``far``: above all that the store has given since it was copied."""
     copy = Database(file, key=key, goal=0)
     try:
         with copy.writing():
-            set_tokens_apart(copy)
+            ahead = _EPOCHS * (TOKEN_EPOCH if copy.schema > OF_EPOCHS else 1)
+            set_tokens_apart(copy, token_floor(copy) + ahead if far else 0)
     except Fault as fault:
         # A damaged store is copied as it is.
         if fault.kind == "full":

@@ -238,9 +238,9 @@ class Database:
         with self._opening():
             # Open the descriptor before the check: a sync that fails later is reported to it.
             self.log = WalSync(self.path, record, medium.sync)
-        return is_whole(self.path, record, medium, self.writing, self._other)
+        return is_whole(self.path, record, medium, self.writing, self.another_connection)
 
-    def _other(self) -> apsw.Connection:
+    def another_connection(self) -> apsw.Connection:
         """Return another connection, which changes nothing."""
         other = self._connect()
         unlock(other, self._key)

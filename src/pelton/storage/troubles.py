@@ -1,5 +1,8 @@
 """What slows one opener of a store down: counted, and told once in a while, to the log and as events.
 
+**Which backups a store has.** A backup that continues notes the time of its last point in ``<store>-backups``, for the
+metrics of other processes: they tell its age also when it does not run any more.
+
 Methods may be called from any thread: a large group is synced on one of its own.
 
 **Who writes now.** In WAL mode a transaction that writes holds a lock on byte 120 of the log's index (``-shm``). Linux
@@ -9,6 +12,7 @@ the locks that SQLite holds for this process.
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from contextlib import suppress
@@ -159,3 +163,28 @@ def _is_of(place: str, file: os.stat_result) -> bool:
     device = int(major, 16), int(minor, 16)
     is_there = device == (os.major(file.st_dev), os.minor(file.st_dev)) or device[0] == os.major(file.st_dev) == 0
     return is_there and int(inode) == file.st_ino
+
+
+_BACKUPS: Final = "-backups"
+
+
+def note_backup(path: str, target: str, time_ns: int) -> None:
+    """Note beside a store that ``target`` has a point of this time; a folder that is not writable keeps no note."""
+    file = os.path.realpath(path) + _BACKUPS
+    noted = backups_noted(path) | {target: time_ns}
+    with suppress(OSError):
+        mode = os.stat(path).st_mode & 0o666
+        with open(file + "-new", "w", opener=lambda name, flags: os.open(name, flags, mode)) as copy:
+            json.dump(noted, copy)
+        os.replace(file + "-new", file)
+
+
+def backups_noted(path: str) -> dict[str, int]:
+    """Return the time of the last point of each backup that a store has, in wall nanoseconds."""
+    try:
+        with open(os.path.realpath(path) + _BACKUPS, encoding="utf-8") as file:
+            found = json.load(file)
+    except (OSError, ValueError):
+        return {}
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {target: time for target, time in pairs if isinstance(time, int)}
