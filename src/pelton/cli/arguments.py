@@ -25,6 +25,7 @@ from pelton.runtime.processes import StopSignals
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
+    from pelton.observe.audit import AuditEntry
     from pelton.queue import Queue
 
 _PARTS: Final = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w|y)")
@@ -324,13 +325,9 @@ def _user() -> str:
 
 async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
     """Run a verb that administers, and write to the audit what it did."""
-    from pelton.observe.audit import AuditEntry, record_action
+    from pelton.observe.audit import record_action
 
-    target = list(options.words[len(options.command.split()) :])
-    target.remove(options.store)
-    entry = AuditEntry(
-        who=_user(), source="command", origin=platform.node(), action=options.command, target=shlex.join(target)
-    )
+    entry = _entry_of(options)
     try:
         status = await options.verb(jet, options) or 0
     except PeltonError as error:
@@ -341,6 +338,25 @@ async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
     if done or not status:
         await record_action(jet, msgspec.structs.replace(entry, result=done))
     return status
+
+
+def _entry_of(options: argparse.Namespace) -> AuditEntry:
+    from pelton.observe.audit import AuditEntry
+
+    target = list(options.words[len(options.command.split()) :])
+    target.remove(options.store)
+    return AuditEntry(
+        who=_user(), source="command", origin=platform.node(), action=options.command, target=shlex.join(target)
+    )
+
+
+async def record_command(options: argparse.Namespace, store: str) -> None:
+    """Write to the audit of a store file what a command has done to it."""
+    from pelton.connect import open as open_store
+    from pelton.observe.audit import record_action
+
+    async with open_store(store, key=key_of(options)) as jet:
+        await record_action(jet, _entry_of(options))
 
 
 def opening_of(options: argparse.Namespace, *, writes: bool, patient: bool | None = None) -> Any:

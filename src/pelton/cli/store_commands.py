@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import sys
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from pelton.api import ConfigError
+from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import KeyFile
+from pelton.api.times import rfc3339
+from pelton.api.wording import bytes_text, moment_text
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -19,46 +23,178 @@ from pelton.cli.arguments import (
     declare,
     file_command,
     key_of,
+    moment_of,
     one_of,
     option,
+    record_command,
     store_command,
+    until_stopped,
 )
-from pelton.cli.output import Bar, Cell, write_done, write_json, write_line, write_lines, write_table
+from pelton.cli.main import text_for_people
+from pelton.cli.output import (
+    Bar,
+    Cell,
+    write_done,
+    write_json,
+    write_json_line,
+    write_line,
+    write_lines,
+    write_table,
+)
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
+from pelton.runtime import Halt, on_thread, system_runtime
 from pelton.storage import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
-    from pelton.moving import CopyReport
+    from pelton.moving import BackupPoint, Backups, CopyReport
 
 
 @file_command("backup STORE TARGET")
 @option("--stream NAME", "only this stream (may be repeated)", action="append")
+@option(
+    "--every TIME", "keep on adding points to the backup in TARGET, a folder or an address such as s3://bucket/shop"
+)
+@option("--keep TIME", "remove points of the backup in TARGET that are older than this, such as 7d")
 def run_backup(options: argparse.Namespace) -> int:
-    """Copy; return 0 when the copy is complete and on disk."""
+    """Copy, or add points; return 0 when the copy or the point is complete and on disk."""
+    if options.every or options.keep or _has_points(options.target):
+        if options.stream:
+            raise ConfigError("--stream is for a backup in a new file: points have all streams; restore those you want")
+        asyncio.run(_add_points(options))
+        return 0
     with Bar("backing up") as bar:
         backup(options.store, options.target, streams=options.stream, progress=bar.show, key=key_of(options))
     write_done(options, {"target": options.target}, f"{options.target}: backed up")
     return 0
 
 
+def _has_points(place: str) -> bool:
+    return "://" in place or os.path.isdir(place)
+
+
+async def _add_points(options: argparse.Namespace) -> None:
+    """Add a point; with ``--every``, again and again until it is stopped. What fails later is told, and tried again."""
+    from pelton.moving import Backups
+
+    runtime, backups = system_runtime(), Backups(options.target)
+    stop = runtime.spawn(until_stopped(), "stop of a backup")
+    is_first = True
+    while not stop.done():
+        begun = runtime.clock.boottime()
+        try:
+            await _add_point(backups, options, stop.done)
+            if is_first:
+                await record_command(options, options.store)
+        except _Stopped:
+            return
+        except PeltonError as error:
+            if is_first or isinstance(error, ConfigError):
+                raise
+            write_line(f"pelton: {text_for_people(error)}", error=True)
+        is_first = False
+        if not options.every:
+            return
+        await asyncio.wait({stop}, timeout=max(0.0, options.every - (runtime.clock.boottime() - begun)))
+
+
+class _Stopped(Exception):  # noqa: N818 - no error: what was written of the point is removed with the next one
+    """The command was stopped in the middle of a point."""
+
+
+async def _add_point(backups: Backups, options: argparse.Namespace, is_stopped: Callable[[], bool]) -> None:
+    with Bar("backing up") as bar:
+
+        def on_progress(done: int, total: int) -> None:
+            if is_stopped():
+                raise _Stopped
+            bar.show(done, total)
+
+        def work(_: Halt) -> BackupPoint:
+            return backups.add(options.store, key=key_of(options), keep=options.keep, progress=on_progress)
+
+        point = await on_thread(work)
+    if options.json:
+        write_json_line(_facts_of(point))
+        return
+    done = f"{point.messages:,} messages, {bytes_text(point.written)} written"
+    write_line(f"{options.target}: point of {moment_text(point.time_ns)}: {done}", flush=True)
+
+
+def _facts_of(point: BackupPoint) -> dict[str, object]:
+    return {
+        "name": point.name,
+        "time": rfc3339(point.time_ns),
+        "messages": point.messages,
+        "size": point.size,
+        "written": point.written,
+        "full": not point.parent,
+    }
+
+
 # --- ``pelton restore``: a new store from a backup, or a backup's streams copied into an existing store
 
 
-@file_command("restore BACKUP STORE")
+@file_command("restore BACKUP [STORE]")
+@option("--list", "list the points of BACKUP, a folder or an address")
+@option(
+    "--at TIME",
+    "the last point that is not after 2026-01-31T12:00:00Z, or so long ago (1h30m); default: the last",
+    type=str,
+)
 @option("--into", "copy streams into STORE, which exists and may be in use")
 @option("--stream NAME[=NEW]", "with --into: only this stream, under a new name", action="append")
 def run_restore(options: argparse.Namespace) -> int:
     """Restore; return 0 when everything is complete and on disk."""
+    has_points = _has_points(options.backup)
+    if (options.list or options.at) and not has_points:
+        raise ConfigError(f"{options.backup} is one store: --list and --at are for a folder or an address with points")
+    if options.list:
+        return _list_points(options)
+    if options.store is None:
+        raise ConfigError("name the STORE to restore to")
+    if options.into and has_points:
+        raise ConfigError(
+            "--into takes a backup in one file: restore the point to a file, and then its streams from there"
+        )
     if options.into:
         names = asyncio.run(_into(options))
         write_done(options, {"store": options.store, "streams": names}, f"{options.store}: restored {', '.join(names)}")
         return 0
     if options.stream:
         raise ConfigError("--stream chooses what is copied into a store: give --into as well")
+    if has_points:
+        return _restore_point(options)
     with Bar("restoring") as bar:
         restore(options.backup, options.store, key=key_of(options), progress=bar.show)
     write_done(options, {"store": options.store}, f"{options.store}: restored")
+    return 0
+
+
+def _list_points(options: argparse.Namespace) -> int:
+    from pelton.moving import Backups
+
+    points = Backups(options.backup).points()
+    if options.json:
+        write_json([_facts_of(point) for point in points])
+        return 0
+    rows = [
+        (rfc3339(point.time_ns), point.messages, bytes_text(point.size), bytes_text(point.written)) for point in points
+    ]
+    write_table(("time", "messages", "size", "written"), rows, empty="no points")
+    return 0
+
+
+def _restore_point(options: argparse.Namespace) -> int:
+    from pelton.moving import Backups
+
+    at = None if options.at is None else moment_of(options.at, system_runtime().clock.now(), -1)
+    with Bar("restoring") as bar:
+        backups = Backups(options.backup)
+        point = backups.restore(options.store, at_ns=at, key=key_of(options), progress=bar.show)
+    asyncio.run(record_command(options, options.store))
+    done = f"{options.store}: restored as of {moment_text(point.time_ns)}"
+    write_done(options, {"store": options.store, **_facts_of(point)}, done)
     return 0
 
 

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, suppress
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final, Protocol, cast
 
 from msgspec.structs import replace
 
@@ -38,6 +38,7 @@ from pelton.connect import open as open_store
 from pelton.engine.upkeep import public_faults, verify
 from pelton.moving.points import (
     MARKER,
+    NEW,
     PAGES_OF_PART,
     BackupPart,
     BackupPoint,
@@ -133,11 +134,11 @@ class FolderTarget:
         path = os.path.join(self.address, name)
         with self._failures():
             self._make(os.path.dirname(path))
-            with open(path + ".new", "wb", opener=_for_owner) as file:
+            with open(path + NEW, "wb", opener=_for_owner) as file:
                 file.write(data)
                 file.flush()
                 os.fsync(file.fileno())
-            os.replace(path + ".new", path)
+            os.replace(path + NEW, path)
             sync_file(os.path.dirname(path))
 
     def remove(self, name: str) -> None:
@@ -286,8 +287,9 @@ class Backups:
     and what fsspec needs for it. Keep the object to add points again and again: it remembers what the last one holds.
     """
 
-    def __init__(self, target: StrPath | AddressTarget, *, runtime: Runtime | None = None) -> None:
-        self._target: BackupTarget = target if isinstance(target, AddressTarget) else target_of(target)
+    def __init__(self, target: StrPath | BackupTarget, *, runtime: Runtime | None = None) -> None:
+        is_place = isinstance(target, str | bytes | os.PathLike)
+        self._target = target_of(cast(StrPath, target)) if is_place else cast(BackupTarget, target)
         self._runtime = runtime or system_runtime()
         self._manifests: dict[str, bytes] = {}
         # The name of the last point, and the digests of its pages.
@@ -431,8 +433,7 @@ class Backups:
 
     def _clean(self, names: Sequence[str]) -> None:
         """Remove what was killed has left."""
-        unfinished_names = [name for name in names if name.endswith(".new") and is_ours(name.removesuffix(".new"))]
-        for name in [*leftovers(names, self._manifests), *unfinished_names]:
+        for name in leftovers(names, self._manifests):
             self._target.remove(name)
             self._manifests.pop(name, None)
 

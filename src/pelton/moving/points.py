@@ -29,6 +29,7 @@ from pelton.api.wording import moment_text
 
 PAGES_OF_PART: Final = 4096
 MARKER: Final = "pelton-backup.json"
+NEW: Final = ".new"
 _DIGEST: Final = 16
 _MAGIC: Final = b"PELPART1"
 _HEAD: Final = Layout(">8sIIB3x")
@@ -126,7 +127,8 @@ def is_manifest(name: str) -> bool:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a name in a target is one that a backup gives."""
+    """Whether a name in a target is one that a backup gives, also while it is written."""
+    name = name.removesuffix(NEW)
     return is_manifest(name) or _PART.fullmatch(name) is not None or name == MARKER
 
 
