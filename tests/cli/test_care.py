@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 import pelton
 from pelton.cli.main import main
-from tests.storage.stores import a_store, raw
+from tests.storage.stores import a_store, last_seq, raw
 
 
 async def test_a_store_is_verified_backed_up_and_restored(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,3 +77,46 @@ def test_a_backup_is_a_store(tmp_path: Path) -> None:
         jet.backup(tmp_path / "b.pelton")
         with pelton.sync.open(tmp_path / "b.pelton") as copy:
             assert copy.stream("s").info().state.messages == 1
+
+
+async def test_a_backup_continues_and_is_restored_to_its_points(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, folder, again = (str(tmp_path / name) for name in ("a.pelton", "backup", "b.pelton"))
+    await a_store(Path(store), 30)
+
+    def run(*words: str, status: int = 0) -> str:
+        with ThreadPoolExecutor(1) as thread:
+            assert thread.submit(main, words).result() == status
+        out, err = capsys.readouterr()
+        return out or err
+
+    assert "30 messages" in run("backup", store, folder, "--keep", "7d")
+    [first] = json.loads(run("restore", folder, "--list", "--json"))
+    async with pelton.open(store) as jet:
+        await jet.publish("s.x", b"new")
+    # There is an entry of the audit, too.
+    assert json.loads(run("backup", store, folder, "--json"))["messages"] == 32
+    assert run("restore", folder, "--list").splitlines()[0].split() == ["time", "messages", "size", "written"]
+    assert "restored as of" in run("restore", folder, again, "--at", first["time"])
+    async with pelton.open(again) as jet:
+        assert await last_seq(jet) == 30
+    assert json.loads(run("audit", again, "--json"))[0]["action"] == "restore"
+    assert "name the STORE" in run("restore", folder, status=1)
+    assert "--list and --at are for" in run("restore", again, "--list", status=1)
+    assert "--stream is for a backup in a new file" in run("backup", store, folder, "--stream", "s", status=1)
+    assert "no point is so old" in run("restore", folder, str(tmp_path / "c"), "--at", "2w", status=1)
+
+
+def test_a_backup_ends_when_it_is_asked_to(tmp_path: Path) -> None:
+    store, folder = tmp_path / "a.pelton", tmp_path / "backup"
+    with pelton.sync.open(store) as jet:
+        jet.create_stream("s")
+    words = [sys.executable, "-m", "pelton", "backup", str(store), str(folder), "--every", "0.01s", "--json"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        points = [json.loads(process.stdout.readline()) for _ in range(3)]
+        process.terminate()
+        process.communicate()
+        assert process.returncode == 0
+    assert len({point["time"] for point in points}) == 3

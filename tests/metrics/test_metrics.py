@@ -11,6 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pelton
 from pelton import metrics, observe
+from pelton.moving import ContinuousBackup
 from tests.metrics.scraping import get
 from tests.places import PLACES, address_of
 
@@ -60,10 +61,12 @@ async def fill(jet: pelton.Jet) -> None:
     await repair.enqueue("c")
 
 
-async def test_streams_consumers_queues_and_elections(address: str) -> None:
+async def test_streams_consumers_queues_and_elections(address: str, tmp_path: Path) -> None:
     is_file = "://" not in address
     async with pelton.open(address) as jet, pelton.open(address, read_only=is_file) as look:
         await fill(jet)
+        if is_file:
+            ContinuousBackup(tmp_path / "backup").add(address)
         async with jet.elect("boss", name="Ada"):
             text, kind = await metrics.metrics_text(look, path=address if is_file else "")
         assert kind.startswith("text/plain")
@@ -111,7 +114,9 @@ async def test_streams_consumers_queues_and_elections(address: str) -> None:
     names = {metric.name + ("_total" if metric.kind == "counter" else "") for metric in metrics.CATALOGUE.values()}
     # Just now, nobody writes.
     names.remove("pelton_store_writer_held_seconds")
-    assert {name for name, *_ in found} == {name for name in names if is_file or not name.startswith("pelton_store_")}
+    of_files = ("pelton_store_", "pelton_backup_")
+    assert {name for name, *_ in found} == {name for name in names if is_file or not name.startswith(of_files)}
+    assert 0 <= found.get(("pelton_backup_age_seconds", str(tmp_path / "backup")), 0) < 60
 
 
 async def test_what_is_paused_and_how_large_workers_are(address: str) -> None:

@@ -1,4 +1,4 @@
-"""Backups that continue: each point is there or not, whole, and what the store was at its moment."""
+"""ContinuousBackup that continue: each point is there or not, whole, and what the store was at its moment."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 import pelton
 from pelton.api import ConfigError, StoreBusyError, StoreError, StoreFullError, StoreKeyError
-from pelton.moving import BackupPoint, Backups
-from pelton.moving.backups import AddressTarget, BackupTarget, FolderTarget
+from pelton.moving import BackupPoint, ContinuousBackup
+from pelton.moving.continuous_backup import AddressTarget, BackupTarget, FolderTarget
 from pelton.runtime import Runtime
 from pelton.storage import ReadOnlyDatabase
 from pelton.storage.pages import page_snapshot
@@ -89,25 +89,25 @@ async def test_each_point_is_the_store_of_its_moment(tmp_path: Path, target: Bac
     store, runtime = tmp_path / "a.pelton", manual_runtime()
     await a_store(store)
     made: list[tuple[BackupPoint, dict[str, object]]] = []
-    backups = Backups(target, runtime=runtime)
+    backups = ContinuousBackup(target, runtime=runtime)
     for number in range(8):
         runtime.clock.advance(60)
         await change(store, number)
         # Every other one by a process that knows nothing.
         if number % 2:
-            backups = Backups(target, runtime=runtime)
+            backups = ContinuousBackup(target, runtime=runtime)
         point = backups.add(store)
         pelton.backup(store, tmp_path / f"plain-{number}.pelton")
         made.append((point, rows_of(tmp_path / f"plain-{number}.pelton")))
-    points = Backups(target).points()
+    points = ContinuousBackup(target).points()
     assert points == [point for point, _ in made]
     assert len({point.parent for point in points}) > 3
     for number, (point, plain) in enumerate(made):
         again = tmp_path / f"again-{number}.pelton"
-        assert Backups(target).restore(again, at_ns=point.time_ns + 59 * 10**9) == point
+        assert ContinuousBackup(target).restore(again, at_ns=point.time_ns + 59 * 10**9) == point
         assert rows_of(again) == plain
     with pytest.raises(ConfigError, match="no point is so old"):
-        Backups(target).restore(tmp_path / "never.pelton", at_ns=points[0].time_ns - 1)
+        ContinuousBackup(target).restore(tmp_path / "never.pelton", at_ns=points[0].time_ns - 1)
 
 
 async def test_a_point_is_the_moment_at_which_it_began(tmp_path: Path) -> None:
@@ -137,33 +137,33 @@ async def _killed(tmp_path: Path, target: BackupTarget, *, keep: float | None, h
     for number in range(7 if keep else 0):
         runtime.clock.advance(60)
         await change(store, number)
-        Backups(target, runtime=runtime).add(store)
-    kept = Backups(target).points()
+        ContinuousBackup(target, runtime=runtime).add(store)
+    kept = ContinuousBackup(target).points()
     is_done = False
     while not is_done:
         runtime.clock.advance(60)
         await change(store, len(kept))
         mortal = MortalTarget(target, kills, halves=halves)
         try:
-            Backups(mortal, runtime=runtime).add(store, keep=keep)
+            ContinuousBackup(mortal, runtime=runtime).add(store, keep=keep)
             is_done = True
         except KilledHere:
             kills += 1
-        points = Backups(target).points()
+        points = ContinuousBackup(target).points()
         assert len(points) - len([one for one in points if one.name in {old.name for old in kept}]) <= 1
         kept = points
         for number, point in enumerate(points[-2:]):
             again = tmp_path / f"{kills}-{number}-{is_done}.pelton"
-            assert Backups(target).restore(again, at_ns=point.time_ns) == point
+            assert ContinuousBackup(target).restore(again, at_ns=point.time_ns) == point
             again.unlink()
         runtime.clock.advance(60)
         await change(store, len(kept))
         # What was left does not keep the next one from its work, and goes with it.
-        Backups(target, runtime=runtime).add(store)
-        kept = Backups(target).points()
+        ContinuousBackup(target, runtime=runtime).add(store)
+        kept = ContinuousBackup(target).points()
     # Those of points that go with the next one, too.
-    Backups(target, runtime=runtime).add(store)
-    kept = Backups(target).points()
+    ContinuousBackup(target, runtime=runtime).add(store)
+    kept = ContinuousBackup(target).points()
     named = {part.name for point in kept for part in point.parts}
     assert {name for name in target.names() if name.startswith("pages/")} == named
     return kills
@@ -184,27 +184,27 @@ async def test_killed_at_each_change_while_old_points_go(tmp_path: Path, halves:
 async def test_old_points_go_and_all_others_can_be_restored(tmp_path: Path, target: BackupTarget) -> None:
     store, runtime = tmp_path / "a.pelton", manual_runtime()
     await a_store(store)
-    backups, plain = Backups(target, runtime=runtime), {}
+    backups, plain = ContinuousBackup(target, runtime=runtime), {}
     for number in range(14):
         runtime.clock.advance(_HOUR)
         await change(store, number)
         point = backups.add(store, keep=4 * _HOUR)
         plain[point.name] = rows_of(store)
-        points = Backups(target).points()
+        points = ContinuousBackup(target).points()
         begin = point.time_ns - 4 * _HOUR * 1e9
         assert [one for one in points if one.time_ns > begin] == points[-4:]
         # Of the moment at which the time begins, too.
         assert number < 4 or any(one.time_ns <= begin for one in points)
         assert len(points) <= 8
     for point in points:
-        Backups(target).restore(tmp_path / f"{point.name}.pelton", at_ns=point.time_ns)
+        ContinuousBackup(target).restore(tmp_path / f"{point.name}.pelton", at_ns=point.time_ns)
         assert rows_of(tmp_path / f"{point.name}.pelton") == plain[point.name]
 
 
 async def test_a_clock_that_was_set_back_keeps_the_order(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, runtime = tmp_path / "a.pelton", manual_runtime()
     await a_store(store)
-    backups = Backups(tmp_path / "backup", runtime=runtime)
+    backups = ContinuousBackup(tmp_path / "backup", runtime=runtime)
     first = backups.add(store)
     runtime.clock.set_wall(runtime.clock.now() - 10**15)
     second = backups.add(store, keep=1)
@@ -224,15 +224,15 @@ async def test_nothing_is_written_where_something_else_is(tmp_path: Path) -> Non
     folder.mkdir()
     (folder / "cat.jpg").write_bytes(b"miaow")
     with pytest.raises(ConfigError, match="it holds something else"):
-        Backups(folder).add(store)
+        ContinuousBackup(folder).add(store)
     assert [one.name for one in folder.iterdir()] == ["cat.jpg"]
-    Backups(tmp_path / "backup").add(store)
+    ContinuousBackup(tmp_path / "backup").add(store)
     with pytest.raises(ConfigError, match="the backup of another store"):
-        Backups(tmp_path / "backup").add(other)
+        ContinuousBackup(tmp_path / "backup").add(other)
     with pytest.raises(StoreError, match="the target of the backup cannot be used"):
-        Backups(folder / "cat.jpg").add(store)
+        ContinuousBackup(folder / "cat.jpg").add(store)
     with pytest.raises(ConfigError, match="there is no point"):
-        Backups(tmp_path / "nowhere").restore(tmp_path / "c.pelton")
+        ContinuousBackup(tmp_path / "nowhere").restore(tmp_path / "c.pelton")
     assert not (tmp_path / "nowhere").exists()
 
 
@@ -245,13 +245,13 @@ async def test_a_full_disk_keeps_the_points_that_are_there(tmp_path: Path) -> No
     (folder / "pelton-backup.json.new").symlink_to("/dev/full")
     with pytest.raises(StoreFullError):
         FolderTarget(os.fspath(folder)).write("pelton-backup.json", b"{}")
-    assert Backups(folder).points() == []
-    Backups(folder).add(store)
-    assert len(Backups(folder).points()) == 1
+    assert ContinuousBackup(folder).points() == []
+    ContinuousBackup(folder).add(store)
+    assert len(ContinuousBackup(folder).points()) == 1
 
 
 async def test_a_damaged_store_is_reported_and_makes_no_point(tmp_path: Path) -> None:
-    store, backups = tmp_path / "a.pelton", Backups(tmp_path / "backup")
+    store, backups = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup")
     await a_store(store, 30)
     backups.add(store)
     with raw(store) as connection:
@@ -262,7 +262,7 @@ async def test_a_damaged_store_is_reported_and_makes_no_point(tmp_path: Path) ->
 
 
 async def test_a_damaged_part_is_never_restored(tmp_path: Path) -> None:
-    store, backups = tmp_path / "a.pelton", Backups(tmp_path / "backup")
+    store, backups = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup")
     await a_store(store, 30)
     first = backups.add(store)
     await change(store, 1)
@@ -278,7 +278,7 @@ async def test_a_damaged_part_is_never_restored(tmp_path: Path) -> None:
 
 
 async def test_an_encrypted_store_stays_encrypted(tmp_path: Path) -> None:
-    store, backups = tmp_path / "a.pelton", Backups(tmp_path / "backup")
+    store, backups = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup")
     async with pelton.open(store, key="secret") as jet:
         await jet.create_stream("s", subjects=["s.>"])
         await jet.publish("s.1", b"a secret that nobody may read" * 9)
@@ -301,13 +301,13 @@ async def test_a_store_of_an_older_schema(tmp_path: Path) -> None:
     packed = Path(__file__).parent.parent / "stores" / "schema-3.pelton.xz"
     store.write_bytes(lzma.decompress(packed.read_bytes()))
     before = pelton.verify(store)
-    Backups(tmp_path / "backup").add(store)
-    Backups(tmp_path / "backup").restore(tmp_path / "b.pelton")
+    ContinuousBackup(tmp_path / "backup").add(store)
+    ContinuousBackup(tmp_path / "backup").restore(tmp_path / "b.pelton")
     assert pelton.verify(tmp_path / "b.pelton") == before == []
 
 
 async def test_tokens_of_a_restored_store_are_above_all_that_were_given_later(tmp_path: Path) -> None:
-    store, backups = tmp_path / "a.pelton", Backups(tmp_path / "backup")
+    store, backups = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup")
     await a_store(store, 30)
 
     async def tokens(path: Path) -> list[int]:
@@ -332,8 +332,8 @@ async def test_one_at_a_time(tmp_path: Path) -> None:
     store, folder = tmp_path / "a.pelton", tmp_path / "backup"
     await a_store(store)
     with FolderTarget(os.fspath(folder)).lock(manual_runtime()), pytest.raises(StoreBusyError):
-        Backups(folder).add(store)
-    Backups(folder).add(store)
+        ContinuousBackup(folder).add(store)
+    ContinuousBackup(folder).add(store)
 
 
 async def test_the_lock_of_one_that_was_killed_is_taken_over_at_an_address(tmp_path: Path) -> None:
@@ -354,8 +354,8 @@ async def test_the_lock_of_one_that_was_killed_is_taken_over_at_an_address(tmp_p
     first = AddressTarget(address, runtime.clock.advance)
     first.write("lock", b"another 0")
     with pytest.raises(StoreBusyError):
-        Backups(AddressTarget(address, behind_of(first)), runtime=runtime).add(store)
-    Backups(first, runtime=runtime).add(store)
+        ContinuousBackup(AddressTarget(address, behind_of(first)), runtime=runtime).add(store)
+    ContinuousBackup(first, runtime=runtime).add(store)
     assert "lock" not in first.names()
 
     # Whoever was too slow notices it before anything of a point is there.
@@ -373,28 +373,28 @@ async def test_the_lock_of_one_that_was_killed_is_taken_over_at_an_address(tmp_p
 def test_without_fsspec_the_error_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "fsspec.core", None)
     with pytest.raises(ConfigError, match=r"needs fsspec: pip install 'pelton\[fsspec\]'"):
-        Backups("s3://bucket/shop")
-    assert Backups(f"file://{tmp_path}/backup").points() == []
+        ContinuousBackup("s3://bucket/shop")
+    assert ContinuousBackup(f"file://{tmp_path}/backup").points() == []
 
 
 async def test_points_of_two_that_wrote_at_once_can_all_be_restored(tmp_path: Path) -> None:
     store, folder = tmp_path / "a.pelton", tmp_path / "backup"
     await a_store(store)
-    first = Backups(folder).add(store)
+    first = ContinuousBackup(folder).add(store)
     await change(store, 1)
-    one = Backups(folder, runtime=manual_runtime(1)).add(store)
+    one = ContinuousBackup(folder, runtime=manual_runtime(1)).add(store)
     # Another one has written under the same number, as it did not see this one.
     hidden = folder / "points" / f"{one.name}.json"
     kept = hidden.read_bytes()
     hidden.unlink()
     os.rename(folder / one.parts[0].name, tmp_path / "part")
     await change(store, 2)
-    other = Backups(folder, runtime=manual_runtime(2)).add(store)
+    other = ContinuousBackup(folder, runtime=manual_runtime(2)).add(store)
     hidden.write_bytes(kept)
     os.rename(tmp_path / "part", folder / one.parts[0].name)
-    points = Backups(folder).points()
+    points = ContinuousBackup(folder).points()
     assert {point.name for point in points} == {first.name, one.name, other.name}
     assert replace(one, id="") != replace(other, id="")
     assert one.number == other.number
     for point in points:
-        Backups(folder).restore(tmp_path / f"{point.name}.pelton", at_ns=point.time_ns)
+        ContinuousBackup(folder).restore(tmp_path / f"{point.name}.pelton", at_ns=point.time_ns)

@@ -191,7 +191,7 @@ PAGES: Final = {
     ),
     "serve": ReferencePage(
         "Serving and copying",
-        "`pelton.server`, which is behind `pelton serve`, and `pelton.moving`, which is behind `pelton copy`.",
+        "`pelton.server`, which is behind `pelton serve`, and `pelton.moving`, behind `pelton copy` and `backup`.",
         ("pelton.server", "pelton.moving"),
     ),
 }

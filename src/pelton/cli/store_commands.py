@@ -47,7 +47,7 @@ from pelton.storage import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
-    from pelton.moving import BackupPoint, Backups, CopyReport
+    from pelton.moving import BackupPoint, ContinuousBackup, CopyReport
 
 
 @file_command("backup STORE TARGET")
@@ -75,9 +75,9 @@ def _has_points(place: str) -> bool:
 
 async def _add_points(options: argparse.Namespace) -> None:
     """Add a point; with ``--every``, again and again until it is stopped. What fails later is told, and tried again."""
-    from pelton.moving import Backups
+    from pelton.moving import ContinuousBackup
 
-    runtime, backups = system_runtime(), Backups(options.target)
+    runtime, backups = system_runtime(), ContinuousBackup(options.target)
     stop = runtime.spawn(until_stopped(), "stop of a backup")
     is_first = True
     while not stop.done():
@@ -102,7 +102,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: what was written of the poi
     """The command was stopped in the middle of a point."""
 
 
-async def _add_point(backups: Backups, options: argparse.Namespace, is_stopped: Callable[[], bool]) -> None:
+async def _add_point(backups: ContinuousBackup, options: argparse.Namespace, is_stopped: Callable[[], bool]) -> None:
     with Bar("backing up") as bar:
 
         def on_progress(done: int, total: int) -> None:
@@ -172,9 +172,9 @@ def run_restore(options: argparse.Namespace) -> int:
 
 
 def _list_points(options: argparse.Namespace) -> int:
-    from pelton.moving import Backups
+    from pelton.moving import ContinuousBackup
 
-    points = Backups(options.backup).points()
+    points = ContinuousBackup(options.backup).points()
     if options.json:
         write_json([_facts_of(point) for point in points])
         return 0
@@ -186,11 +186,11 @@ def _list_points(options: argparse.Namespace) -> int:
 
 
 def _restore_point(options: argparse.Namespace) -> int:
-    from pelton.moving import Backups
+    from pelton.moving import ContinuousBackup
 
     at = None if options.at is None else moment_of(options.at, system_runtime().clock.now(), -1)
     with Bar("restoring") as bar:
-        backups = Backups(options.backup)
+        backups = ContinuousBackup(options.backup)
         point = backups.restore(options.store, at_ns=at, key=key_of(options), progress=bar.show)
     asyncio.run(record_command(options, options.store))
     done = f"{options.store}: restored as of {moment_text(point.time_ns)}"

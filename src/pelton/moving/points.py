@@ -42,33 +42,41 @@ _PART: Final = re.compile(r"pages/\d{8}-[0-9A-Za-z]+-(full-)?\d{5}")
 
 
 class BackupPart(msgspec.Struct, frozen=True):
-    """A file with pages of a store: its name in the target, its size in bytes, its checksum, how many pages it has."""
+    """A file with pages of a store."""
 
     name: str
+    """Its name in the target."""
     size: int
+    """How many bytes it has."""
     checksum: str
+    """The BLAKE2b of its bytes, 128 bits in hexadecimal digits."""
     pages: int
+    """How many pages are in it."""
 
 
 class BackupPoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One point of a backup: the store as of ``time_ns`` (wall nanoseconds), to which it can be restored.
-
-    ``number`` counts the points of a target, ``id`` tells apart what two processes have written under one number, and
-    ``parent`` is the name of the point that it continues; of a full point it is empty. ``store`` is the identity of the
-    store, ``size`` its bytes, ``messages`` how many it holds; ``page_size`` and ``checksum`` are those of its pages,
-    and ``parts`` what was written for it.
-    """
+    """One point of a backup: a store as of one moment, to which it can be restored."""
 
     number: int
+    """Points of a target are counted from 1."""
     id: str
+    """It tells apart what two processes have written under one number."""
     parent: str = ""
+    """The name of the point that it continues; of a full point it is empty."""
     time_ns: int
+    """The moment, in wall nanoseconds; later than that of the point before."""
     store: str
+    """The identity of the store."""
     size: int
+    """How many bytes the store has."""
     page_size: int
+    """How many bytes a page has."""
     messages: int
+    """How many messages the store holds."""
     checksum: str
+    """The BLAKE2b of the digests of all its pages, 128 bits in hexadecimal digits."""
     parts: tuple[BackupPart, ...] = ()
+    """What was written for it; none if nothing had changed."""
 
     @property
     def name(self) -> str:

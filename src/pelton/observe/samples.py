@@ -23,7 +23,7 @@ from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSumm
 from pelton.queue import WorkerInfo
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
-from pelton.storage import writer_hold
+from pelton.storage import backups_noted, writer_hold
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are exported one by one, unless the caller says."""
@@ -73,7 +73,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bo
         ],
         *[sample for one in queues for sample in await _parts(jet, one, limit)],
         *_each(_election, leaders, limit),
-        *(_store(path, jet.runtime.clock.boottime()) if path else ()),
+        *(_store(path, jet.runtime.clock.boottime(), jet.runtime.clock.now()) if path else ()),
         *await _troubles(jet),
         *_alarms(health),
         *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
@@ -207,12 +207,14 @@ async def _troubles(jet: Jet) -> list[Sample]:
     ]
 
 
-def _store(path: str, now: float) -> Iterator[Sample]:
+def _store(path: str, now: float, wall_ns: int) -> Iterator[Sample]:
     # Who writes just now, and had written when it was last asked for, is well.
     if (hold := writer_hold(path, now)) is not None and hold.seconds:
         yield Sample("pelton_store_writer_held_seconds", (str(hold.pid),), hold.seconds)
     for name, file in (("file", path), ("log", f"{path}-wal")):
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
+    for target, time in backups_noted(path).items():
+        yield Sample("pelton_backup_age_seconds", (target,), (wall_ns - time) / SECOND)
     disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
     yield Sample("pelton_store_disk_free_bytes", (), disk.f_bavail * disk.f_frsize)
 
@@ -295,6 +297,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
             ("pid",),
             "How long a process was seen to write, and wrote nothing",
         ),
+        Metric("pelton_backup_age_seconds", "gauge", ("target",), "Age of the last point of a backup that continues"),
         Metric("pelton_alarm", "gauge", ("kind",), "Alarms of a kind, as the first page of the dashboard shows them"),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )

@@ -280,7 +280,7 @@ def target_of(address: StrPath) -> BackupTarget:
     return FolderTarget(rest) if scheme in ("file", "local") else AddressTarget(text)
 
 
-class Backups:
+class ContinuousBackup:
     """The points of one store's backup in ``target``, a folder or an address such as ``s3://bucket/shop``.
 
     Each method blocks: in an async program, call it with ``asyncio.to_thread``. An address needs ``pelton[fsspec]``,
@@ -357,7 +357,7 @@ class Backups:
         is_full = is_full_due(points)
         before = bytearray() if is_full else self._digests_of(points)
         digests = snapshot.digests()
-        changed = _changed(before, digests)
+        changed = _changed_pages(before, digests)
         if changed:
             self._check_sound(snapshot, path, key, is_full=is_full)
         now = self._runtime.clock.now()
@@ -402,7 +402,7 @@ class Backups:
     def _digests_of(self, points: Sequence[BackupPoint]) -> bytearray:
         name, digests = self._known
         if name != points[-1].name:
-            _, digests, _ = self._assembled(chain_of(points, points[-1]))
+            _, digests, _ = self._read_indexes(chain_of(points, points[-1]))
         return digests
 
     def _write(self, name: str, data: bytes) -> None:
@@ -460,7 +460,7 @@ class Backups:
     def _fold(self, point: BackupPoint, renew: Renew) -> None:
         """Make a point full: with the newest of each page of its chain."""
         chain = chain_of(self.points(), point)
-        owners, _, parts = self._assembled(chain)
+        owners, _, parts = self._read_indexes(chain)
         pages = self._newest_pages(owners, parts, renew)
         written = self._write_parts(point, pages, renew, lambda done: None, folded=True)
         full = replace(point, parent="", parts=written)
@@ -468,7 +468,7 @@ class Backups:
 
     # --- reading
 
-    def _assembled(self, chain: Sequence[BackupPoint]) -> tuple[list[int], bytearray, list[BackupPart]]:
+    def _read_indexes(self, chain: Sequence[BackupPoint]) -> tuple[list[int], bytearray, list[BackupPart]]:
         """Return which part has the newest of each page, the digests of the pages, and the parts."""
         parts = [part for point in chain for part in point.parts]
         with self._damage():
@@ -508,14 +508,15 @@ class Backups:
     ) -> BackupPoint:
         """Create the store ``path`` from the last point that is not after ``at_ns`` (wall nanoseconds); return it.
 
-        Without ``at_ns``, from the last one. ``key`` is that of an encrypted store. The new store is verified before it
-        gets its name, and gives fencing tokens above all that were given after the point. Raises ConfigError if there
-        is no such point, StoreSettingsError if ``path`` exists, StoreError if the backup is damaged, StoreKeyError.
+        Without ``at_ns``, from the last one. ``key`` is that of an encrypted store; ``progress`` is called with the
+        bytes done and the total. The new store is verified before it gets its name, and gives fencing tokens above all
+        that were given after the point. Raises ConfigError if there is no such point, StoreSettingsError if ``path``
+        exists, StoreError if the backup is damaged, StoreKeyError.
         """
         path, told = path_of("restore", path), progress or (lambda done, total: None)
         points = self.points()
         point = choose(points, at_ns, self._target.address)
-        owners, _, parts = self._assembled(chain_of(points, point))
+        owners, _, parts = self._read_indexes(chain_of(points, point))
         with public_faults(), unfinished(path, None) as file:
             with open(file, "r+b") as store:
                 for done, (number, _, page) in enumerate(self._newest_pages(owners, parts, lambda: None), 1):
@@ -541,7 +542,7 @@ def _without_login(address: str) -> str:
     return scheme + separator + rest.rpartition("@")[2]
 
 
-def _changed(before: bytes | bytearray, after: bytes | bytearray) -> list[int]:
+def _changed_pages(before: bytes | bytearray, after: bytes | bytearray) -> list[int]:
     """Return the numbers of the pages whose digests differ."""
     step = DIGEST_SIZE
     return [at // step + 1 for at in range(0, len(after), step) if after[at : at + step] != before[at : at + step]]
