@@ -37,7 +37,7 @@ from pelton.api import (
     resolved_consumer,
     rfc3339,
 )
-from pelton.api.times import ZERO_TIME, Duration
+from pelton.api.times import NEVER, ZERO_TIME, Duration
 from pelton.consumers import (
     ConsumerLog,
     check_consumer,
@@ -208,7 +208,9 @@ _GROUPS: Final = (
     "SELECT waits-1, due<=?, count(*), min(seq), min(due) FROM pending WHERE consumer=? AND waits>0 "
     "GROUP BY waits, due<=?"
 )
-_OF_CAUSE: Final = "SELECT count(*), min(seq), min(due), max(due) FROM pending WHERE consumer=? AND waits=?"
+_OF_CAUSE: Final = (
+    "SELECT count(*), min(seq), min(due), max(due) FROM pending WHERE consumer=? AND waits=? AND due BETWEEN ? AND ?"
+)
 _TAKEN: Final = "SELECT seq, n, due FROM pending WHERE consumer=? AND waits=0"
 _FEW_CAUSES: Final = 3
 _LAST: Final = 1 << 62
@@ -259,21 +261,23 @@ def group_unsettled(session: Session, request: UnsettledGroups) -> UnsettledGrou
 
 
 def _given_back(consumer: ConsumerLog, causes: Sequence[int], now: int) -> list[UnsettledGroup]:
+    run = consumer.db.execute
+    if len(causes) > _FEW_CAUSES:
+        return [
+            UnsettledGroup(integer(cause), bool(is_due), integer(number), integer(seq), integer(due))
+            for cause, is_due, number, seq, due in run(_GROUPS, (now, consumer.id, now)).fetchall()
+        ]
     # Very many are read again for each of few causes at less cost than they are sorted into groups.
-    found = list[UnsettledGroup]()
-    for waits in causes if len(causes) <= _FEW_CAUSES else ():
-        (row,) = consumer.db.execute(_OF_CAUSE, (consumer.id, waits)).fetchall()
-        number, seq, due, last_due = integers(row)
+    found, spans = list[UnsettledGroup](), [(waits, 0, NEVER) for waits in causes]
+    while spans:
+        waits, first, last = spans.pop(0)
+        ((*numbers,),) = run(_OF_CAUSE, (consumer.id, waits, first, last)).fetchall()
+        number, seq, due, last_due = integers(numbers)
         if due <= now < last_due:
-            break
-        found.append(UnsettledGroup(waits - 1, last_due <= now, number, seq, due))
-    else:
-        if len(found) == len(causes):
-            return found
-    return [
-        UnsettledGroup(integer(cause), bool(is_due), integer(number), integer(seq), integer(due))
-        for cause, is_due, number, seq, due in consumer.db.execute(_GROUPS, (now, consumer.id, now)).fetchall()
-    ]
+            spans = [(waits, now + 1, NEVER), (waits, 0, now), *spans]
+        else:
+            found.append(UnsettledGroup(waits - 1, last_due <= now, number, seq, due))
+    return found
 
 
 def _passed(consumer: ConsumerLog) -> int:
