@@ -154,7 +154,7 @@ async def test_a_closed_connection_holds_nothing(started: Started, sent: bytes) 
 async def test_a_closed_websocket_holds_nothing(started: Started) -> None:
     server = await started(websocket=WebSocketDoor(compression=True), stores={})
     assert server.websocket_endpoint is not None
-    async with connect(f"ws://localhost:{server.websocket_endpoint.port}/") as socket:
+    async with connect(f"ws://localhost:{server.websocket_endpoint.port}/", close_timeout=0.1) as socket:
         await socket.recv()
         ref = weakref.ref(server.clients[0])
         socket.transport.write(Frame(Opcode.BINARY, bytes(100_000)).serialize(mask=True)[:5000])

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import subprocess
 import sys
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -14,9 +16,12 @@ import pelton
 import pelton.testing
 from pelton import ConfigError, Jet, JobContext
 from pelton.queue import Queue
+from pelton.runtime.loop_thread import LoopThread
 from pelton.testing import ManualClock, drain, inline
 
 pytest_plugins = ["pelton.testing.fixtures"]
+# The module, whose name in its package is the function's.
+draining = sys.modules["pelton.testing.drain"]
 ran: list[object] = []
 
 
@@ -286,6 +291,26 @@ async def test_what_else_waits_for_the_clock_has_its_time(pelton_queue: Queue, p
         await pelton_queue.options(delay=60).enqueue("note", what="late")
         await drain(pelton_queue, within=60)
     assert ran == [10, "late"]
+
+
+async def test_a_thread_that_blocks_its_loop_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(draining, "_PATIENCE_S", math.inf)
+    begun, asked, over = Event(), Event(), Event()
+
+    async def main() -> None:
+        begun.set()
+        # Blocked only when it was asked already, and then it does not come to that.
+        asked.wait()
+        thread.block(over, 60)
+
+    thread = LoopThread(main, "busy")
+    thread.start()
+    begun.wait()
+    call_soon = thread.call_soon
+    monkeypatch.setattr(thread, "call_soon", lambda *args: call_soon(*args) and not asked.set())
+    draining._let_threads_catch_up()
+    over.set()
+    thread.join()
 
 
 async def test_an_overdue_job_of_a_paused_queue_does_not_hold_the_clock(

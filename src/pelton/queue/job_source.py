@@ -47,7 +47,7 @@ from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.records import job_id_of, records_of
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
 from pelton.queue.registry import TakenJob
-from pelton.queue.scan import last_attempt, tenants_with_jobs
+from pelton.queue.scan import has_seen_all, last_attempt, tenants_with_jobs
 from pelton.queue.setup import TOKENS, lasting_consumer
 from pelton.runtime import Signal
 
@@ -488,8 +488,9 @@ class ConsumerJobSource(JobSource):
         """Whether no consumer has anything left, and no tenant."""
         # Together, they share a transaction in a store file.
         infos = await asyncio.gather(*(consumer.info() for consumer in self._consumers))
-        is_left = any(info.num_pending or info.num_ack_pending for info in infos)
-        return not is_left and not await self._tenants.has_any()
+        if any(info.num_pending or info.num_ack_pending for info in infos) or await self._tenants.has_any():
+            return False
+        return all(await asyncio.gather(*(has_seen_all(self._backend, info) for info in infos)))
 
 
 class Beginnings:

@@ -54,6 +54,7 @@ from pelton.queue.enqueuer import announce_messages
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome
 from pelton.queue.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
+from pelton.queue.scan import has_seen_all
 from pelton.queue.setup import flows_consumer
 
 if TYPE_CHECKING:
@@ -210,7 +211,9 @@ class FlowReactor:
         """Whether nothing can be done for flows now: it may be later."""
         if not self._noticed.is_set():
             return True
-        if self._consumer is None or (await self._consumer.info()).num_pending:
+        if self._consumer is None or (info := await self._consumer.info()).num_pending:
+            return False
+        if not await has_seen_all(self._queue.backend, info):
             return False
         # What was just delivered is known in the next turns of the loop.
         for _ in range(_TURNS):
@@ -224,8 +227,9 @@ class FlowReactor:
         if self._consumer is None or self._stream is None:
             return None
         info, state = await self._consumer.info(), (await self._stream.info()).state
-        is_quiet = not (info.num_pending or info.num_ack_pending or self._is_busy)
-        return state.last_seq if is_quiet else None
+        if info.num_pending or info.num_ack_pending or self._is_busy:
+            return None
+        return state.last_seq if await has_seen_all(self._queue.backend, info) else None
 
     async def _open(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:

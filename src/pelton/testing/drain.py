@@ -21,6 +21,7 @@ _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
 _RENEWALS = {"pelton-renewal", "pelton election: ask"}
 _ROUNDS = 20
 _PATIENCE_S = 30.0
+_LOOK_S = 0.002
 
 
 async def drain(queue: Queue, *, within: Seconds = 0, raises: bool = True, concurrency: int = 1) -> None:
@@ -103,7 +104,10 @@ def _let_threads_catch_up() -> None:
     """Wait until the threads that keep locks and terms have renewed what is due by now."""
     for thread in loop_threads():
         if not thread.is_here and not thread.is_blocked and thread.call_soon(_go_round, done := Event(), _ROUNDS):
-            done.wait(_PATIENCE_S)
+            # One that blocks its loop before it comes to that has nothing to renew.
+            tries = _PATIENCE_S / _LOOK_S
+            while not done.wait(_LOOK_S) and not thread.is_blocked and tries > 0:
+                tries -= 1
 
 
 def _go_round(done: Event, rounds: int) -> None:

@@ -45,7 +45,9 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
+# How often a worker tells of itself while nothing runs, and while something does: who looks wants to see what hangs.
 _EVERY_S: Final = 10.0
+_BUSY_S: Final = 1.0
 _BETWEEN_S: Final = 0.5
 _MOST_TOLD: Final = 100
 _MOST_SWEPT: Final = 1000
@@ -99,7 +101,7 @@ class RollCall:
     async def _tell_on(self) -> None:
         minute = self._queue.clock.now() // MINUTE
         while True:
-            seen = self._now.generation
+            seen, told = self._now.generation, self._queue.clock.boottime()
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
                 if minute != (minute := self._queue.clock.now() // MINUTE):
@@ -108,7 +110,9 @@ class RollCall:
             except PeltonError as error:
                 name = self._queue.name
                 _log.debug("a worker of queue %r is not seen: %s", name, error, extra={"queue": name})
-            await self._now.wait_at_most(self._queue.clock, _EVERY_S, seen)
+            while await self._now.wait_at_most(self._queue.clock, min(_BUSY_S, _EVERY_S), seen) == seen:
+                if self._queue.clock.boottime() - told >= _EVERY_S or self._present().running:
+                    break
 
 
 Stop = Callable[[], None]
