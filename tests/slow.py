@@ -73,6 +73,8 @@ _SLOW: Final = {
     "tests/moving/test_backups.py::test_killed_at_each_change": "kills",
     "tests/moving/test_backups.py::test_old_points_go_and_all_others_can_be_restored[memory": "as in a folder",
     "tests/moving/test_copy.py::test_killed": "kills",
+    "tests/moving/test_standby.py::test_a_full_disk": "a process that waits",
+    "tests/moving/test_standby.py::test_killed": "kills",
     "tests/moving/test_to_three_servers.py::test_everything": "kills of three servers",
     "tests/queue/test_kills.py": "kills",
     "tests/server/clients": "clients for Node and others",

@@ -31,7 +31,7 @@ COMMAND_PAGES: Final = {
     "commands-stores": CommandPage(
         "Commands for store files",
         "Check, copy, back up, repair, encrypt and query the files of stores.",
-        ("verify", "backup", "restore", "copy", "salvage", "compact", "migrate", "rekey", "sql"),
+        ("verify", "backup", "restore", "copy", "promote", "salvage", "compact", "migrate", "rekey", "sql"),
     ),
     "commands-servers": CommandPage(
         "Commands for servers and operators",

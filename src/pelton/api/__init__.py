@@ -206,6 +206,7 @@ from pelton.api.store_errors import StoreGoneError as StoreGoneError
 from pelton.api.store_errors import StoreKeyError as StoreKeyError
 from pelton.api.store_errors import StoreReadOnlyError as StoreReadOnlyError
 from pelton.api.store_errors import StoreSettingsError as StoreSettingsError
+from pelton.api.store_errors import StoreStandbyError as StoreStandbyError
 from pelton.api.store_errors import StoreVersionError as StoreVersionError
 from pelton.api.store_errors import TermLostError as TermLostError
 from pelton.api.store_errors import TransactionError as TransactionError

@@ -34,7 +34,7 @@
     │   ├── WrongLoopError               used on another event loop than its own
     │   ├── StoreFailedError
     │   │   └── StoreGoneError           the file was removed, moved or replaced while it was open
-    │   ├── StoreVersionError, NotAStoreError, StoreKeyError, StoreReadOnlyError, StoreSettingsError
+    │   ├── StoreVersionError, NotAStoreError, StoreKeyError, StoreReadOnlyError, StoreSettingsError, StoreStandbyError
     │   ├── ServerUnreachableError, ServerTimeoutError, JetStreamMissingError
     │   ├── ServerRefusedError
     │   │   └── ServerPermissionError

@@ -84,6 +84,11 @@ class StoreReadOnlyError(StoreError):
     """A write to a store that was opened read-only, or could only be opened so."""
 
 
+@says("store {path!r} is not the one to write to{because}")
+class StoreStandbyError(StoreError):
+    """It is a standby, or was replaced by its standby (`pelton copy --follow`, `pelton promote`)."""
+
+
 @says("store {path!r} cannot be opened with these settings{because}: change them, or move the store")
 class StoreSettingsError(StoreError):
     """The store, or its file system, does not support the settings given to `open`."""
@@ -92,6 +97,7 @@ class StoreSettingsError(StoreError):
 # Errors that retries do not cure: whatever waits ends with the error. Except after a wrong event loop, the store
 # has to be opened again.
 FINAL_ERRORS: Final = (
+    StoreStandbyError,
     StoreFailedError,
     StoreClosedError,
     StoreForkedError,

@@ -344,7 +344,8 @@ def _entry_of(options: argparse.Namespace) -> AuditEntry:
     from pelton.observe.audit import AuditEntry
 
     target = list(options.words[len(options.command.split()) :])
-    target.remove(options.store)
+    if "store" in options:
+        target.remove(options.store)
     return AuditEntry(
         who=_user(), source="command", origin=platform.node(), action=options.command, target=shlex.join(target)
     )
@@ -356,7 +357,8 @@ async def record_command(options: argparse.Namespace, store: str) -> None:
     from pelton.observe.audit import record_action
 
     async with open_store(store, key=key_of(options)) as jet:
-        await record_action(jet, _entry_of(options))
+        done: str = getattr(options, "done", "")
+        await record_action(jet, msgspec.structs.replace(_entry_of(options), result=done))
 
 
 def opening_of(options: argparse.Namespace, *, writes: bool, patient: bool | None = None) -> Any:

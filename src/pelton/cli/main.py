@@ -16,7 +16,18 @@ from pelton import __version__
 
 # Each is declared in pelton.cli.<name>_command, or in one of these.
 _TOGETHER: Final = {
-    "store_commands": ("backup", "restore", "copy", "verify", "salvage", "compact", "migrate", "rekey", "sql"),
+    "store_commands": (
+        "backup",
+        "restore",
+        "copy",
+        "promote",
+        "verify",
+        "salvage",
+        "compact",
+        "migrate",
+        "rekey",
+        "sql",
+    ),
     "stream_commands": ("stream", "pub", "sub", "request"),
     "bucket_commands": ("kv", "object"),
     "job_commands": ("jobs", "dead", "flow"),
@@ -37,6 +48,7 @@ COMMANDS: Final = {
     "verify": "check every page, checksum, count and bound of a store",
     "backup": "copy a store, in use or not, to a new file",
     "copy": "copy a store or cluster, or some streams, to another one",
+    "promote": "make a standby, which a copy that follows a store has kept, the store",
     "restore": "verify a backup, and create a new store from it or add its streams to one",
     "salvage": "write what a damaged store still holds to a new one",
     "compact": "rewrite a store that is not open, without unused space",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import KeyFile
 from pelton.api.times import rfc3339
-from pelton.api.wording import bytes_text, moment_text
+from pelton.api.wording import bytes_text, moment_text, span_text
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -35,6 +35,7 @@ from pelton.cli.output import (
     Bar,
     Cell,
     write_done,
+    write_facts,
     write_json,
     write_json_line,
     write_line,
@@ -47,7 +48,7 @@ from pelton.storage import SCHEMA_VERSION
 
 if TYPE_CHECKING:
     from pelton.connect import Jet
-    from pelton.moving import BackupPoint, ContinuousBackup, CopyReport
+    from pelton.moving import BackupPoint, ContinuousBackup, CopyReport, Promotion
 
 
 @file_command("backup STORE TARGET")
@@ -215,7 +216,12 @@ async def _into(options: argparse.Namespace) -> list[str]:
 
 @declare("copy")
 @option("SOURCE", "a store file, or an address such as nats://host:4222")
-@option("TARGET", "the same; a file is created if it is missing")
+@option("[TARGET]", "the same; a file is created if it is missing")
+@one_of(
+    option("--follow", "keep the file TARGET a standby of the file SOURCE, until stopped: see pelton promote"),
+    option("--status", "show how far the standby that is named is behind"),
+)
+@option("--demote", "with --follow: TARGET is a store, such as one that was replaced; overwrite what it holds")
 @option("--stream NAME", "only this stream (may be repeated)", action="append")
 @option("--replicas N", "from a file to a cluster: keep each stream on N servers (default: 1)", type=int)
 @WIDE
@@ -224,6 +230,14 @@ async def _into(options: argparse.Namespace) -> list[str]:
 @KEY
 def run_copy(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete, and the same as the original."""
+    if options.status:
+        return _show_standby(options, options.target or options.source)
+    if options.target is None:
+        raise ConfigError("copy: name a TARGET, which becomes the copy")
+    if options.follow:
+        return asyncio.run(_follow(options))
+    if options.demote:
+        raise ConfigError("--demote makes a store a standby: give --follow as well")
     with Bar("copying") as bar:
         report = asyncio.run(_copy(options, bar))
     if options.json:
@@ -257,6 +271,91 @@ async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
         num_replicas=options.replicas,
         progress=on_progress,
     )
+
+
+def _show_standby(options: argparse.Namespace, path: str) -> int:
+    from pelton.moving import standby_status
+
+    found = standby_status(path, key=key_of(options))
+    behind = "not known" if found.lag_messages is None else f"{found.lag_messages:,} messages"
+    ago = "" if found.lag_seconds is None else f", {span_text(found.lag_seconds)}"
+    facts: dict[str, Cell] = {
+        "store": found.source,
+        "copied": moment_text(found.copied_ns),
+        "behind": behind + ago if found.state == "standby" else "",
+        "problem": found.problem,
+    }
+    is_store = "is the store since it was promoted" if found.state == "store" else "is being promoted"
+    title = f"{path} {'is a standby' if found.state == 'standby' else is_store}"
+    write_facts(options, found, title, facts)
+    return 0
+
+
+async def _follow(options: argparse.Namespace) -> int:
+    from pelton.moving import follow
+
+    if options.stream or options.replicas or options.target_key_file:
+        raise ConfigError(
+            "--follow keeps all of a store, with its key: leave --stream, --replicas, --target-key-file out"
+        )
+    if options.demote:
+        options.done = f"{options.target}: made a standby"
+    copied, loop, runtime = asyncio.Event(), asyncio.get_running_loop(), system_runtime()
+    following = asyncio.current_task()
+
+    async def stop() -> None:
+        await until_stopped()
+        if following is not None:
+            following.cancel()
+
+    def on_copied() -> None:
+        loop.call_soon_threadsafe(copied.set)
+
+    told = runtime.spawn(_tell_copied(options, copied), "pelton copy --follow tells that it is up to date")
+    stopping = runtime.spawn(stop(), "pelton copy --follow waits for a signal")
+    try:
+        key = key_of(options)
+        await follow(options.source, options.target, key=key, demote=options.demote, on_copied=on_copied)
+    except asyncio.CancelledError:
+        if not stopping.done():
+            raise
+    finally:
+        for task in (told, stopping):
+            task.cancel()
+        await asyncio.gather(told, stopping, return_exceptions=True)
+    return 0
+
+
+async def _tell_copied(options: argparse.Namespace, copied: asyncio.Event) -> None:
+    await copied.wait()
+    text = f"{options.target}: a standby of {options.source}, and up to date; stop it at any time"
+    write_lines(options, {"source": options.source, "target": options.target}, [text])
+    if options.demote:
+        await record_command(options, options.source)
+
+
+# --- ``pelton promote``: make a standby the store
+
+
+@file_command("promote TARGET")
+@option("--without-source", "leave the old store alone, which nobody writes to any more")
+def run_promote(options: argparse.Namespace) -> int:
+    """Promote; return 0 when TARGET is the store."""
+    found = asyncio.run(_promote(options))
+    lost = (
+        "nothing is lost" if found.is_complete else f"it has all up to {moment_text(found.copied_ns)}: {found.problem}"
+    )
+    write_lines(options, found, [options.done, lost])
+    return 0
+
+
+async def _promote(options: argparse.Namespace) -> Promotion:
+    from pelton.moving import promote
+
+    found = await promote(options.target, key=key_of(options), ask_source=not options.without_source)
+    options.done = f"{options.target}: promoted; it replaces {found.source}"
+    await record_command(options, options.target)
+    return found
 
 
 # --- ``pelton verify``: check every byte of a store

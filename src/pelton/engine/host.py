@@ -47,6 +47,7 @@ from pelton.api import (
     StoreKeyError,
     StoreReadOnlyError,
     StoreSettingsError,
+    StoreStandbyError,
     StoreVersionError,
     TransactionError,
     WrongLoopError,
@@ -71,6 +72,7 @@ _ERRORS: Final[dict[FaultKind, type[StoreError]]] = {
     "failed": StoreFailedError,
     "gone": StoreGoneError,
     "settings": StoreSettingsError,
+    "standby": StoreStandbyError,
     "corrupt": StoreError,
     "io": StoreError,
 }

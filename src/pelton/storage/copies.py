@@ -74,7 +74,7 @@ def unfinished(target: str, source: str | None) -> Iterator[str]:
     """
     _check_free(target)
     file = target + "-unfinished"
-    descriptor = _taken(target, file)
+    descriptor = take_name(target, file)
     try:
         os.fchmod(descriptor, OWNER_ONLY if source is None else copied_mode(source))
         yield file
@@ -97,8 +97,8 @@ def _check_free(target: str) -> None:
         raise Fault("settings", target, "the file exists already; name another, or remove it")
 
 
-def _taken(target: str, file: str) -> int:
-    """Return a descriptor of the file, which is empty and locked for this process."""
+def take_name(target: str, file: str) -> int:
+    """Return a descriptor of the unfinished ``file`` of a copy to ``target``: empty, and locked for this process."""
     for _ in range(_TRIES):
         try:
             descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -45,12 +45,13 @@ from pelton.storage.schema import (
     SCHEMA_VERSION,
     TOKEN_EPOCH,
     add_functions,
+    check_not_replaced,
     check_owner,
     migrate,
     newer,
     pragma,
 )
-from pelton.storage.store_file import OWNER_ONLY, StoreFile, close_collected
+from pelton.storage.store_file import OWNER_ONLY, StoreFile, check_no_standby, close_collected, is_admitted
 from pelton.storage.troubles import Troubles
 from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_failed, use_log
 from pelton.storage.wal_repair import broken, is_whole
@@ -194,6 +195,7 @@ class Database:
 
     def _check_place(self) -> None:
         check_place(self.path)
+        check_no_standby(self.path)
 
     def _store_file(self) -> StoreFile:
         return StoreFile(self.path, self._mode)
@@ -285,6 +287,7 @@ class Database:
             check_owner(self.connection, self.path)
             if not self._goal and not self.schema:
                 raise Fault("foreign", self.path, NO_STORE)
+            self._check_not_replaced()
             if self.connection.readonly("main"):
                 raise read_only(self.path, "file", self.path)
             run(f"PRAGMA page_size={PAGE_SIZE}")
@@ -326,9 +329,17 @@ class Database:
         return pragma(self.connection, "user_version")
 
     def check_schema(self) -> None:
-        """Raise a Fault of kind ``newer`` if another process has migrated the store to a newer schema."""
+        """Raise a Fault of kind ``newer`` if another process has migrated the store to a newer schema.
+
+        Raise one of kind ``standby`` if another store has taken its place.
+        """
         if (version := self.schema) != SCHEMA_VERSION:
             raise newer(self.path, version)
+        self._check_not_replaced()
+
+    def _check_not_replaced(self) -> None:
+        if not self.memory and self.schema and not is_admitted(os.path.realpath(self.path)):
+            check_not_replaced(self.connection, self.path)
 
     @contextmanager
     def writing(self) -> Iterator[None]:

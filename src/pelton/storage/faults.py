@@ -30,13 +30,16 @@ FaultKind = Literal[
     "failed",
     "gone",
     "settings",
+    "standby",
     "corrupt",
     "too_large",
     "io",
 ]
 
 # After these, a connection cannot be used again; the corresponding public errors are ``FINAL_ERRORS``.
-FINAL_FAULTS: Final[frozenset[FaultKind]] = frozenset({"failed", "gone", "closed", "forked", "key", "newer", "foreign"})
+FINAL_FAULTS: Final[frozenset[FaultKind]] = frozenset(
+    {"failed", "gone", "closed", "forked", "key", "newer", "foreign", "standby"}
+)
 _HARDLY_ANY: Final = 64 * 1024
 # For a file that is open already; `keys.py` explains why a file does not open.
 REOPEN: Final = "close it and open it again, which rewrites the log"

@@ -27,7 +27,7 @@ from pelton.storage.keys import unlock, why_locked
 from pelton.storage.network_file_systems import check_mount
 from pelton.storage.older_schemas import show_as_present
 from pelton.storage.schema import NO_STORE, SCHEMA_VERSION, add_functions, check_owner, newer
-from pelton.storage.store_file import StoreFile
+from pelton.storage.store_file import NOTE, StoreFile, note_of
 from pelton.storage.user_sql import UserSql
 
 _CACHE_KIB: Final = 32 * 1024
@@ -54,14 +54,21 @@ class StoreAtRest(NamedTuple):
 
 
 def store_at_rest(path: str) -> StoreAtRest | None:
-    """Return the stamps of a store that no process has open; None if one has. Raises Fault if there is no file."""
-    if os.path.lexists(path + "-shm"):
+    """Return the stamps of a store that no process has open; None if one has. Raises Fault if there is no file.
+
+    A standby is always one, as whoever follows a store opens nothing.
+    """
+    if os.path.lexists(path + "-shm") and not _is_standby(path):
         return None
     file = _stamp(path)
     if file is None:
         raise Fault("settings", path, "there is no such file, and opening it for reading creates none")
     log = _stamp(path + "-wal")
     return StoreAtRest(file, log if log is not None and log.size else None)
+
+
+def _is_standby(path: str) -> bool:
+    return os.path.lexists(path + NOTE) and (note := note_of(path)) is not None and note.state == "standby"
 
 
 def _stamp(path: str) -> FileStamp | None:

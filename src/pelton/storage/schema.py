@@ -295,6 +295,22 @@ def check_owner(connection: apsw.Connection, path: str) -> None:
         raise newer(path, version)
 
 
+REPLACED_BY: Final = "replaced_by"
+"""The key in ``meta`` of the path of the standby that has taken a store's place."""
+
+
+def check_not_replaced(connection: apsw.Connection, path: str) -> None:
+    """Refuse a store whose place another one has taken: what was written to it would be lost."""
+    found = connection.execute("SELECT value FROM meta WHERE key=?", (REPLACED_BY,)).fetchall()
+    if found:
+        other = text(found[0][0])
+        detail = (
+            f"it was replaced by its standby {other}: write to that one. This one opens to be read only; to let it "
+            f"follow the new store, which overwrites it: `pelton copy {other} {path} --follow --demote`"
+        )
+        raise Fault("standby", path, detail)
+
+
 def newer(path: str, version: int) -> Fault:
     """Return the fault for a store with a schema that this Pelton does not know."""
     return Fault(

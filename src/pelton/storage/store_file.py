@@ -24,6 +24,8 @@ All connections of the process share one descriptor of the file, which outlives 
 drops all POSIX locks that the process has on it, SQLite's as well. A connection that nobody closes is closed by the
 garbage collector (:func:`close_collected`): SQLite removes the log with its last connection, and our marks must go with
 it, or nobody could open the store until this process ends.
+
+**The note** ``<file>-standby`` is beside a standby, and beside a store that was one (``standby.py``).
 """
 
 from __future__ import annotations
@@ -37,9 +39,10 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from glob import glob
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import apsw
 import msgspec
@@ -524,3 +527,78 @@ def access_of(store: str) -> Access:
     except OSError:
         return Access(0o600, os.geteuid(), os.getegid())
     return Access(stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+
+
+# --- what a file is, if it is or was a standby
+
+NOTE: Final = "-standby"
+_STANDBY: Final = (
+    "it is a standby of {}, and only to be read: write to the store itself, or make this one the store with "
+    "`pelton promote {}`"
+)
+_PROMOTING: Final = "it is being promoted; if that was interrupted, do it again: `pelton promote {}`"
+
+
+class StandbyNote(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a file is: a ``standby`` of the store at ``source``, ``promoting``, or a ``store`` that was a standby.
+
+    ``copied_ns`` is the wall time at which it was last all that the store was, ``last_seqs`` the sum of the last
+    sequences of its streams then; ``problem`` is what keeps the follower from going on.
+    """
+
+    state: Literal["standby", "promoting", "store"]
+    source: str
+    copied_ns: int = 0
+    last_seqs: int = 0
+    problem: str = ""
+
+
+def note_of(path: str) -> StandbyNote | None:
+    """Return the note beside a file, of which ``path`` is the real path; None if there is none, or an empty one.
+
+    Raises Fault of kind ``settings`` if it cannot be read.
+    """
+    for _ in range(_TRIES):
+        try:
+            with open(path + NOTE, "rb") as file:
+                found = file.read()
+            return msgspec.json.decode(found, type=StandbyNote) if found.strip() else None
+        except FileNotFoundError:
+            return None
+        except msgspec.MsgspecError:
+            # It is being written.
+            pause(_RETRY_S)
+    raise Fault("settings", path, f"{path + NOTE}, which says whether it is a standby, is damaged: remove it if not")
+
+
+_admitted: Final[ContextVar[frozenset[str]]] = ContextVar("admitted", default=frozenset())
+
+
+@contextmanager
+def admitting(path: str) -> Iterator[None]:
+    """Let the block open a file for writing, although it is a standby, or was replaced; nobody else in the process."""
+    reset = _admitted.set(_admitted.get() | {path})
+    try:
+        yield
+    finally:
+        _admitted.reset(reset)
+
+
+def is_admitted(path: str) -> bool:
+    """Whether the caller may write to a file whatever it is."""
+    return path in _admitted.get()
+
+
+def check_no_standby(path: str) -> None:
+    """Raise Fault of kind ``standby`` for a file that is none to write to."""
+    path = os.path.realpath(path)
+    if os.path.lexists(path + NOTE) and not is_admitted(path) and (note := note_of(path)) is not None:
+        if note.state == "standby":
+            raise Fault("standby", path, _STANDBY.format(note.source, path))
+        if note.state == "promoting":
+            raise being_promoted(path)
+
+
+def being_promoted(path: str) -> Fault:
+    """Return the fault for a standby that is about to become a store."""
+    return Fault("standby", path, _PROMOTING.format(path))

@@ -310,6 +310,7 @@ __all__ = [
     "StoreKeyError",
     "StoreReadOnlyError",
     "StoreSettingsError",
+    "StoreStandbyError",
     "StoreVersionError",
     "StoredMessage",
     "Stream",

@@ -1,0 +1,311 @@
+"""Keeps a standby of a store file, and makes it the store (``storage/standby.py``).
+
+**Promoting: whoever was told something by the old store, and not by the new one, is refused there.** In this order:
+
+1. If the old store can be reached, it is told that it was replaced: every process that has it open stops writing. What
+   it holds then is copied, so that nothing is lost. If it cannot be reached, what it has stored since the last copied
+   moment stays there.
+2. The floor from which fencing tokens of deliveries are counted is raised by more than the old store can have given
+   since. All consumers keep that floor: acks of the old store's deliveries are below it.
+3. The buckets of locks and elections go on far above their last revision, and each lease in them is written again: who
+   holds it cannot renew it, as it knows an older revision, and it lasts as long as if it was renewed just now. So it is
+   free only when its holder, who does not reach the new store, must have stopped.
+4. Only then the file opens for others. Killed before that, it is promoted by doing it again.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Final, Literal
+
+import msgspec
+
+from pelton.api import BucketNotFoundError, ConfigError, StreamFill, StreamState, headers
+from pelton.api.arguments import check_callback, path_of
+from pelton.api.backend import StrPath
+from pelton.api.build import seconds_to_ns
+from pelton.api.keys import Key, key_bytes
+from pelton.api.times import SECOND
+from pelton.buckets.bucket import TOKENS_BUCKET
+from pelton.buckets.coding import operation_of
+from pelton.connect import Jet
+from pelton.connect import open as open_store
+from pelton.engine.host import public_error
+from pelton.engine.salvage import recount
+from pelton.engine.upkeep import public_faults
+from pelton.jet import Stream
+from pelton.moving.configs import as_published
+from pelton.moving.copying import pages
+from pelton.runtime import Halt, on_thread, pause, stopwatch, system_runtime
+from pelton.storage import Fault, ReadOnlyDatabase
+from pelton.storage.standby import StandbyWriter, fence, noting, sum_of_last_seqs, take_place, unfence
+from pelton.storage.store_file import StandbyNote, admitting, note_of
+
+_log: Final = logging.getLogger("pelton.moving")
+_INTERVAL_S: Final = 0.05
+_FAST_S: Final = 0.005
+_BACKOFF_S: Final = 2.0
+_STEP_S: Final = 0.05
+_PASSING: Final = ("full", "busy", "io", "descriptors", "failed", "gone")
+# A follower that runs has written its note so lately, and needs no longer to go on.
+_FRESH_NS: Final = 3 * SECOND
+_FOLLOWER_S: Final = 1.0
+_LEASES_S: Final = 3600
+# More revisions than the old store can have given since.
+_APART: Final = 10**14
+_MOST_OF_OTHERS: Final = 10_000
+
+
+class StandbyStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """What a standby is, and how far it is behind its store."""
+
+    state: Literal["standby", "promoting", "store"]
+    """``store`` once it was promoted, ``promoting`` if that was interrupted."""
+    source: str
+    """The path of its store, or of the store that it has replaced."""
+    copied_ns: int
+    """The wall time (ns) at which it last held all that its store had acknowledged; 0 before the first copy."""
+    lag_seconds: float | None
+    """How long ago that was; None before the first copy is complete."""
+    lag_messages: int | None
+    """How many messages the store has stored since; None if it cannot be read, or before the first copy."""
+    problem: str = ""
+    """What keeps it from being followed, or why the store cannot be read."""
+
+
+class Promotion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a promoted standby holds."""
+
+    source: str
+    """The path of the store that it replaces."""
+    copied_ns: int
+    """The wall time (ns) at which the old store had acknowledged nothing that is missing."""
+    is_complete: bool
+    """Whether the old store was told that it was replaced, and all of it was copied: nothing is lost."""
+    problem: str = ""
+    """Why it is not complete."""
+
+
+def standby_status(path: StrPath, *, key: Key | None = None) -> StandbyStatus:
+    """Return how far a standby is behind its store. Blocks. Raises ConfigError if the file is no standby."""
+    found, now = _note(_real(path_of("standby_status", path))), system_runtime().clock.now()
+    lag_messages, problem = None, found.problem
+    if found.state == "standby" and found.copied_ns:
+        try:
+            with closing(ReadOnlyDatabase(found.source, key=key_bytes(key))) as store, store.reading():
+                lag_messages = max(sum_of_last_seqs(store) - found.last_seqs, 0)
+        except Fault as fault:
+            problem = problem or str(fault)
+    lag_ns = max(now - found.copied_ns, 0) if found.state == "standby" else 0
+    is_copied = found.copied_ns or found.state != "standby"
+    return StandbyStatus(
+        state=found.state,
+        source=found.source,
+        copied_ns=found.copied_ns,
+        lag_seconds=lag_ns / SECOND if is_copied else None,
+        lag_messages=lag_messages,
+        problem=problem,
+    )
+
+
+def _real(path: str) -> str:
+    return os.path.realpath(path)
+
+
+def _note(path: str) -> StandbyNote:
+    with public_faults():
+        found = note_of(path)
+    if found is None:
+        raise ConfigError(f"{path!r} is no standby: `pelton copy SOURCE {path} --follow` makes one")
+    return found
+
+
+# --- following
+
+
+async def follow(
+    source: StrPath,
+    target: StrPath,
+    *,
+    key: Key | None = None,
+    interval: float = _INTERVAL_S,
+    demote: bool = False,
+    on_copied: Callable[[], object] | None = None,
+) -> None:
+    """Keep the file ``target`` a standby of the store file ``source``, until cancelled: all that it holds.
+
+    It looks for news each ``interval`` seconds. Killed at any time and run again, it goes on. ``key`` is that of an
+    encrypted store, and of its standby. ``demote``: the target may be a store, also the one that was replaced by the
+    source; it is overwritten. ``on_copied`` is called on another thread whenever the standby is up to date. What passes
+    by itself, such as a full disk, is logged, and tried again.
+
+    Raises ConfigError, StoreSettingsError if the target is a store, StoreStandbyError once it was promoted, or if the
+    source was replaced; StoreError if the source is damaged.
+    """
+    check_callback("follow", "on_copied", on_copied)
+    for given in (source, target):
+        if "://" in os.fspath(given) or os.fspath(given).startswith("context:"):
+            raise ConfigError(
+                f"follow({given!r}): a standby is a file, and so is its store; run it where both are files"
+            )
+    pause_ns = seconds_to_ns("interval", interval, "follow")
+    ends = path_of("follow", source), path_of("follow", target)
+    secret, told = key_bytes(key), on_copied or (lambda: None)
+
+    def work(halt: Halt) -> None:
+        with public_faults():
+            _Following(*ends, secret, pause_ns / SECOND, demote, told, halt).run()
+
+    await on_thread(work)
+
+
+class _Following:
+    def __init__(
+        self,
+        source: str,
+        target: str,
+        key: bytes | None,
+        interval: float,
+        demote: bool,
+        told: Callable[[], object],
+        halt: Halt,
+    ) -> None:
+        self._ends = source, target
+        self._key = key
+        self._interval = interval
+        self._may_demote = demote
+        self._told = told
+        self._halt = halt
+        self._problem = ""
+
+    def run(self) -> None:
+        while not self._halt.is_asked_for:
+            try:
+                self._follow()
+            except Fault as fault:
+                if fault.kind not in _PASSING or not os.path.exists(self._ends[0]):
+                    raise
+                self._note_problem(str(fault))
+                self._wait(_BACKOFF_S)
+
+    def _follow(self) -> None:
+        follower = open_writer(*self._ends, self._key, demote=self._may_demote)
+        with closing(follower):
+            while not self._halt.is_asked_for:
+                is_new = follower.turn()
+                self._may_demote, self._problem = False, ""
+                self._told()
+                # A writer that waits for readers of a long log waits for this.
+                self._wait(_FAST_S if is_new and follower.is_log_long else self._interval)
+
+    def _note_problem(self, text: str) -> None:
+        if text == self._problem:
+            return
+        self._problem = text
+        _log.warning("standby %r cannot be kept up to date, and is tried again: %s", self._ends[1], text)
+        path = os.path.realpath(self._ends[1])
+        with suppress(Fault, OSError), noting(path) as file:
+            if (found := file.read()) is not None:
+                file.write(msgspec.structs.replace(found, problem=text), durably=False)
+
+    def _wait(self, seconds: float) -> None:
+        deadline = stopwatch() + seconds
+        while not self._halt.is_asked_for and (left := deadline - stopwatch()) > 0:
+            pause(min(left, _STEP_S))
+
+
+def open_writer(source: str, target: str, key: bytes | None, *, demote: bool = False) -> StandbyWriter:
+    """Return what copies a store to its standby. Raises Fault."""
+    now = system_runtime().clock.now
+    return StandbyWriter(source, target, key, now=now, verify=lambda path: recount(path, key), demote=demote)
+
+
+# --- promoting
+
+
+async def promote(target: StrPath, *, key: Key | None = None, ask_source: bool = True) -> Promotion:
+    """Make the standby ``target`` the store; its follower may run, and ends.
+
+    If the old store can be reached, it is told, and what it holds is copied first; with ``ask_source=False`` it is left
+    alone: then make sure that nobody writes to it. Whatever was not acknowledged, or was taken and not acknowledged, is
+    delivered again. Do it again if it was interrupted.
+
+    Raises ConfigError if the file is no standby, StoreBusyError if its follower is stopped, StoreError.
+    """
+    path, secret = _real(path_of("promote", target)), key_bytes(key)
+    found = _note(path)
+    if found.state == "store":
+        raise ConfigError(f"{path!r} is the store already")
+    problem = "the old store was not asked" if found.state == "standby" else "it was interrupted before"
+    if ask_source and found.state == "standby":
+        problem = await on_thread(lambda _: _complete(path, found, secret))
+    try:
+        with admitting(path), noting(path) as file:
+            found = file.read() or found
+            if found.state == "store":
+                raise ConfigError(f"{path!r} is the store already")
+            file.write(msgspec.structs.replace(found, state="promoting"))
+            leases = system_runtime().clock.now() + _LEASES_S * SECOND
+            await on_thread(lambda _: take_place(path, secret, leases))
+            async with open_store(path, key=key) as jet:
+                await _renew_leases(jet)
+            file.write(StandbyNote("store", found.source, found.copied_ns, found.last_seqs))
+    except Fault as fault:
+        raise public_error(fault) from None
+    return Promotion(source=found.source, copied_ns=found.copied_ns, is_complete=not problem, problem=problem)
+
+
+def _complete(path: str, note: StandbyNote, key: bytes | None) -> str:
+    """Tell the old store that it was replaced, and copy the rest of it; return what has kept it from that."""
+    try:
+        fence(note.source, key, path)
+    except (Fault, OSError) as error:
+        return f"the old store could not be reached: {error}"
+    try:
+        with admitting(note.source), closing(open_writer(note.source, path, key)) as follower:
+            is_followed = abs(system_runtime().clock.now() - note.copied_ns) < _FRESH_NS
+            deadline = stopwatch() + (_FOLLOWER_S if is_followed else 0)
+            # What a follower that runs has read, it goes on from.
+            while follower.turn(may_copy=stopwatch() >= deadline, durably=True) is None:
+                pause(_STEP_S)
+    except Fault as fault:
+        if fault.path == note.source:
+            return f"the old store knows that it was replaced, but could not be copied: {fault}"
+        unfence(note.source, key)
+        raise public_error(fault) from None
+    except BaseException:
+        unfence(note.source, key)
+        raise
+    return ""
+
+
+async def _renew_leases(jet: Jet) -> None:
+    """Let the buckets of locks and elections go on above all that the old store has given; see above."""
+    ours: list[str] = []
+    with suppress(BucketNotFoundError):
+        names = (await jet.bucket(TOKENS_BUCKET)).keys()
+        ours = [name async for name in names]
+    for name in await jet.stream_names():
+        stream = await jet.stream(name)
+        if not name.startswith("KV_") or not (stream.config.allow_msg_ttl or stream.config.max_age.ns):
+            continue
+        state = (await stream.info()).state
+        # Leases that others keep in buckets, too, but not all that expires.
+        if state.last_seq and (name in ours or state.messages <= _MOST_OF_OTHERS):
+            await jet.backend.call(StreamFill(stream=name, last_seq=state.last_seq + _APART))
+            await _renew_leases_of(jet, stream, state)
+
+
+async def _renew_leases_of(jet: Jet, stream: Stream, state: StreamState) -> None:
+    async for page in pages(stream, max(state.first_seq, 1), state.last_seq, is_near=True):
+        for message in page:
+            is_lease = stream.config.max_age.ns or headers.first(message.hdrs, headers.TTL) is not None
+            if not is_lease or operation_of(message.hdrs) != "put":
+                continue
+            # Not by its id: whoever wrote it would take the new one for its own.
+            block = headers.without_headers(as_published(message) or b"", headers.MSG_ID)
+            if (await stream.get_last_message(message.subject)).seq == message.seq:
+                await jet.backend.publish(message.subject, message.data, block or None)
