@@ -42,7 +42,7 @@ from pelton.storage.keys import unlock
 from pelton.storage.read_only import ReadOnlyDatabase
 from pelton.storage.rows import integer, text
 from pelton.storage.schema import REPLACED_BY, TOKEN_EPOCH
-from pelton.storage.store_file import NOTE, StandbyNote, admitting, being_promoted, note_of
+from pelton.storage.store_file import NOTE, PROMOTING, StandbyNote, admitting, note_of
 from pelton.storage.wal import CHECKPOINT_PAGES, PAGE_SIZE, sync_to_disk
 
 _HEADER: Final = 32
@@ -291,7 +291,7 @@ class StandbyWriter:
                 note.write(msgspec.structs.replace(found, source=self._source_path))
             return
         if found is not None and found.state == "promoting":
-            raise being_promoted(self._target)
+            raise Fault("standby", self._target, PROMOTING.format(self._target))
         if os.path.lexists(self._target) and not demote:
             if found is not None and found.source == self._source_path:
                 self._tell_source()

@@ -536,7 +536,7 @@ _STANDBY: Final = (
     "it is a standby of {}, and only to be read: write to the store itself, or make this one the store with "
     "`pelton promote {}`"
 )
-_PROMOTING: Final = "it is being promoted; if that was interrupted, do it again: `pelton promote {}`"
+PROMOTING: Final = "it is being promoted; if that was interrupted, do it again: `pelton promote {}`"
 
 
 class StandbyNote(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -596,9 +596,4 @@ def check_no_standby(path: str) -> None:
         if note.state == "standby":
             raise Fault("standby", path, _STANDBY.format(note.source, path))
         if note.state == "promoting":
-            raise being_promoted(path)
-
-
-def being_promoted(path: str) -> Fault:
-    """Return the fault for a standby that is about to become a store."""
-    return Fault("standby", path, _PROMOTING.format(path))
+            raise Fault("standby", path, PROMOTING.format(path))
