@@ -51,7 +51,7 @@ linear: $(VENV)/.dev
 storm: $(VENV)/.dev
 	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 
-# Ten million odd inputs (commands, WebSocket frames, requests, headers, archives, JWTs, configurations) on `pelton serve` and on
+# Ten million odd inputs (commands, frames, requests, headers, archives, JWTs, configurations, what hubs send) on `pelton serve` and on
 # nats-server: make fuzz N=100000 SEED=7. What is found is named, and played again by .venv/bin/python -m tests.fuzz KIND:NUMBER.
 N ?= 10000000
 SEED ?= 1

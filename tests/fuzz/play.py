@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from pelton.api import ConfigError
 from pelton.server.settings.load import config_of
-from pelton.wire import Ping, Pong, Violation
+from pelton.wire import Command, Ping, Pong, Violation
+from pelton.wire.leaf_protocol import LeafParser
 from tests.fuzz import access, jetstream, protocol, wild
 from tests.fuzz.sides import Side
 from tests.kit.wire_client import ClientParser, InfoLine, Msg
@@ -374,6 +375,21 @@ def _read(text: str) -> str:
     return "accepted, not all of it" if loaded.warnings else "accepted"
 
 
+async def _of_hubs(side: Side, user: str, case: Case) -> list[str]:
+    """What a hub may send to a leaf node reads the same in any pieces, and breaks nothing; there is no other reader."""
+    found = []
+    for data in protocol.sent_by_hubs(case.random):
+        whole, pieces, rest, random = LeafParser(), LeafParser(), data, case.random
+        told = list[Command]()
+        while rest:
+            size = random.randrange(1, 40)
+            told += pieces.feed(rest[:size])
+            rest = rest[size:]
+        alike = side.name != "pelton" or whole.feed(data) == told
+        found.append("alike" if alike else f"in pieces, {data!r} is {told}")
+    return found
+
+
 Play = Callable[[Side, str, Case], Awaitable[list[str]]]
 # How a case of a kind is played, and how many inputs it has.
 PLAYS: Final[dict[str, tuple[Play, int]]] = {
@@ -384,4 +400,5 @@ PLAYS: Final[dict[str, tuple[Play, int]]] = {
     "logins": (_logins, 10),
     "archives": (_archives, 3),
     "configurations": (_configurations, 4),
+    "hubs": (_of_hubs, 50),
 }

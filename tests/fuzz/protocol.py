@@ -269,6 +269,44 @@ def _odd_frame(random: Random, data: bytes) -> bytes:
     return whole if b"\x0b" in body or b"\x0c" in body else other
 
 
+_HUB = (
+    *(b"LS+ ", b"LS- ", b"LMSG ", b"HMSG ", b"INFO ", b"-ERR ", b"PING\r\n", b"PONG\r\n", b"+OK\r\n", b"\r\n", b"\n"),
+    *(
+        b" ",
+        b"\t",
+        b"> ",
+        b"a.b ",
+        b"_INBOX.x ",
+        b"$JS.ACK.S.c.1.2.3.4.5@s.1 ",
+        b"@ ",
+        b"| q ",
+        b"+ r q q ",
+        b"{}",
+        b"'x'",
+    ),
+    *(b"0\r\n\r\n", b"1\r\nx\r\n", b"3\r\nx\r\n\r\n", b"18 19\r\nNATS/1.0\r\nA: b\r\n\r\nx\r\n", b"9 5\r\n", b"-1\r\n"),
+    *(b"99999999999\r\n", b"\xff\xfe ", b'{"server_id":"N","client_id":1}', b'{"max_payload":-1,"export":{"allow":["'),
+)
+
+
+def sent_by_hubs(random: Random) -> list[bytes]:
+    """What hubs send to leaf nodes, mostly broken somewhere."""
+    lines = (
+        b"LMSG s 1\r\nx\r\n",
+        b"HMSG s r 12 13\r\nNATS/1.0\r\n\r\nx\r\n",
+        b"LS+ s q 2\r\n",
+        b"LS- s\r\n",
+        b"PING\r\n",
+    )
+    found = []
+    for _ in range(50):
+        sound = b"".join(random.choices(lines, k=random.randrange(8)))
+        odd = b"".join(random.choices(_HUB, k=random.randrange(1, 9)))
+        data = sound + (odd if random.random() < 0.7 else mutated(random, random.choice(lines)))
+        found.append(data + random.choice(lines))
+    return found
+
+
 def content_of(data: bytes) -> tuple[bytes, list[str]]:
     """What the frames of a server hold, unpacked, and what else it says in them."""
     content, others, at, is_packed = bytearray(), list[str](), 0, False

@@ -23,6 +23,7 @@ _SHARES: Final = {
     "logins": 4,
     "archives": 3,
     "configurations": 1,
+    "hubs": 2,
 }
 _ROUND: Final = 200
 _MOST_FOUND: Final = 30

@@ -296,3 +296,71 @@ async def test_objects_of_the_hub_are_read_at_the_edge(edge: Edge) -> None:
                 return None
 
         await eventually(read, content)
+
+
+async def test_odd_messages_in_between_change_nothing(edge: Edge) -> None:
+    """What is no delivery, or not the next one, makes it begin again after what is stored."""
+    await ask(edge.there, "STREAM.CREATE.O", name="O", subjects=["o.*"])
+    await fill(edge.there, 1, 3)
+    await make(edge, "mirror")
+    interest = edge.server.leafs.all[0].account.leaf
+    assert interest is not None
+    known = {subject for subject, _ in interest.all() if subject.startswith("_INBOX.") and subject.endswith("*")}
+
+    async def inboxes() -> int:
+        return len({subject for subject, _ in interest.all() if subject.startswith("_INBOX.")} - known)
+
+    ack = "$JS.ACK.O.c.1.{}.{}.1.0"
+    odd = (
+        "",
+        "x",
+        ack.format("a", "b"),
+        ack.format(4, 9),
+        ack.format(1, 4),
+        ack.format("9" * 30, 4),
+        ack.format(-1, 4),
+    )
+    for number, (reply, headers) in enumerate([*((one, None) for one in odd), ("", {"Nats-Last-Consumer": "77"})]):
+        await has(edge, list(range(1, number + 4)))
+        await eventually(inboxes, 1)
+        (subject,) = {subject for subject, _ in interest.all() if subject.startswith("_INBOX.")} - known
+        await edge.there.publish(subject, b"0", reply=reply, headers=headers)
+        await fill(edge.there, number + 4, number + 4)
+    await has(edge, list(range(1, number + 5)))
+
+
+async def test_an_inbox_of_the_hub_and_the_work_of_the_edge(edge: Edge) -> None:
+    """Workers at the edge get one message of a subject at a time, offline too, and no subject waits for another."""
+    await ask(edge.there, "STREAM.CREATE.O", name="O", subjects=["o.*"], max_msgs_per_subject=10)
+    async with pelton.open(edge.server.settings.stores["$G"].path) as jet:
+        origin = pelton.StreamSource(name="O", external=pelton.External(**_HUB))
+        await jet.create_stream("inbox", mirror=origin)
+        work = await jet.create_stream(
+            "work",
+            retention="workqueue",
+            max_msgs_per_subject=1,
+            discard="new",
+            discard_new_per_subject=True,
+            sources=[{"name": "inbox"}],
+        )
+        workers = await work.create_consumer(durable_name="workers")
+        for number, subject in enumerate(("lamp", "lamp", "lamp", "door")):
+            await edge.there.jetstream().publish(f"o.{subject}", b"%d" % number)
+
+        async def waiting() -> tuple[int, int]:
+            info = await work.info()
+            return info.state.messages, info.sources[0].lag
+
+        await eventually(waiting, (2, 2))
+        # What has arrived is worked on without the hub.
+        edge.net.cut()
+        seen: dict[str, list[bytes]] = {}
+        while sum(map(len, seen.values())) < 4:
+            for message in await workers.fetch(5, timeout=5):
+                seen.setdefault(message.subject, []).append(message.data)
+                await message.ack()
+        assert seen == {"o.lamp": [b"0", b"1", b"2"], "o.door": [b"3"]}
+        edge.net.mend()
+        await edge.there.jetstream().publish("o.door", b"4")
+        (last,) = await workers.fetch(1, timeout=10)
+        assert last.data == b"4"

@@ -24,7 +24,6 @@ from msgspec.structs import replace
 from pelton.api import (
     ApiError,
     Backoff,
-    ConfigError,
     ConsumerConfig,
     ConsumerCreate,
     ConsumerDelete,
@@ -58,6 +57,7 @@ _ANSWER_S: Final = 5.0
 _UNUSED_S: Final = 10.0
 _ACK_WAIT_S: Final = 22 * 3600.0
 _AT_ONCE: Final = 4096
+_LAST_SEQ: Final = (1 << 63) - 2
 _PATIENCE: Final = Backoff(base=0.05, cap=5.0)
 _STATUS: Final = b"NATS/1.0 "
 
@@ -117,7 +117,8 @@ class HubSource:
             except ApiError as error:
                 self._tell(str(error))
                 await self._note(ErrorBody(code=error.code, err_code=error.err_code, description=error.description))
-            except (PeltonError, ConfigError) as error:
+            except (PeltonError, ValueError) as error:
+                # A store that cannot be written now, or a hub that does not keep to the protocol.
                 self._tell(str(error))
             self._failures += 1
             delay = _PATIENCE.delay(self._failures, self._runtime.random)
@@ -297,6 +298,7 @@ class _Run:
         self._after = after
         self._seen = seen
         self._number = 0
+        self._read_up_to = after
         self._left = 0
         self._settles = settles
         self._settled: list[str] = []
@@ -343,7 +345,8 @@ class _Run:
             if self._settles:
                 self._settled.append(reply)
             self._number, self._left = one.consumer_seq, one.num_pending
-            if one.seq > self._after:
+            if self._read_up_to < one.seq <= _LAST_SEQ and 0 <= one.time_ns <= _LAST_SEQ:
+                self._read_up_to = one.seq
                 rows.append(one)
         return rows, answers
 
