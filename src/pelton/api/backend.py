@@ -33,15 +33,12 @@ class BackendSubscription(Protocol):
 
     async def next(self, timeout: float | None = None) -> Incoming | None:
         """Return the next message, or None after ``timeout`` seconds. Raises `StoreClosedError`."""
-        ...
 
     def take(self, limit: int) -> list[Incoming]:
         """Return messages that have already arrived, at most ``limit``; does not wait."""
-        ...
 
     async def close(self) -> None:
         """Unsubscribe; messages that have already arrived can still be taken. Idempotent."""
-        ...
 
 
 class BegunDeliveries(Protocol):
@@ -49,15 +46,12 @@ class BegunDeliveries(Protocol):
 
     def mark(self, seq: int, number: int) -> None:
         """Mark a delivery of a message, by its number, before it is begun. Costs next to nothing; from any thread."""
-        ...
 
     def unmark(self, deliveries: Collection[tuple[int, int]]) -> None:
         """Forget deliveries, each a message and its number, begun or not: they are settled."""
-        ...
 
     def numbers_by_message(self) -> Mapping[int, Collection[int]]:
         """Return the numbers of the marked deliveries, by message; of all that have the store open, or had."""
-        ...
 
 
 class Planning(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,28 +90,24 @@ class Backend(Protocol):
 
     async def call(self, request: Request[R]) -> R:
         """Execute one administrative request. Raises `ApiError`."""
-        ...
 
     async def publish(self, subject: str, data: bytes, headers: bytes | None = None) -> PubAck:
         """Store a message; returns when it is as durable as the store was opened for.
 
         Raises `NoStreamForSubjectError`, `ExpectationError`, `LimitError`, or another `ApiError`.
         """
-        ...
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store messages in order, durable together, each acknowledged like `publish`.
 
         Raises the error of the first message that is refused: those before it are stored, none after it.
         """
-        ...
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         """Store messages in order, durable together, each answered by itself: its ack, or why it was refused.
 
         A refused message does not affect the others.
         """
-        ...
 
     async def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
         """Read messages by direct get, without the administrative API (ADR-31).
@@ -125,18 +115,15 @@ class Backend(Protocol):
         Raises `MessageNotFoundError` if there is none, `BadRequestError` for a request that contradicts
         itself, `TooManyResultsError`, `DirectGetDisabledError`, `StreamNotFoundError`, `CorruptMessageError`.
         """
-        ...
 
     async def has_message(self, stream: str, subjects: str) -> bool:
         """Whether a stream stores a message of a subject or filter. Raises `StreamNotFoundError`."""
-        ...
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages in order, all or none of them (ADR-50); all subjects must belong to one stream.
 
         Takes at least one message. Raises the error of the first that is refused: nothing is stored then.
         """
-        ...
 
     async def pull(
         self, stream: str, consumer: str, request: PullRequest, leftover: Leftover | None = None
@@ -147,14 +134,12 @@ class Backend(Protocol):
         delivered to a pull as it is cancelled is given to ``leftover``; without it, it is redelivered at once.
         Raises `ConsumerNotFoundError`, also if the consumer is deleted during the wait.
         """
-        ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries; returns when durable. One entry per ack: None, or why it had no effect.
 
         A rejected ack (`AckRejectedError`) does not affect the others.
         """
-        ...
 
     async def settle(self, publishes: Sequence[Outgoing], stream: str, consumer: str, ack: AckOp) -> list[PubAck]:
         """Publish messages and acknowledge the delivery they result from, to take effect together.
@@ -163,14 +148,12 @@ class Backend(Protocol):
         message id that makes retries harmless, then the ack. Raises `AckRejectedError`, and what
         `publish` raises.
         """
-        ...
 
     async def settle_once(self, ending: Settled, stream: str, consumer: str) -> None:
         """Settle a delivery as `settle` does, unless it was settled otherwise: see `Settled`.
 
         Raises `AckRejectedError` then, and what `publish` raises.
         """
-        ...
 
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Settle many deliveries of one consumer, each as `settle_once` does; returns when durable.
@@ -178,7 +161,6 @@ class Backend(Protocol):
         One entry each: None, or why it had no effect (`AckRejectedError`, or an error of `publish`), which does not
         affect the others. Embedded they are one transaction, in order.
         """
-        ...
 
     async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
         """Remove messages that nobody holds, by their sequences, and store others instead of each.
@@ -187,62 +169,51 @@ class Backend(Protocol):
         nothing at all if one of the others is refused, which raises. On a cluster the others are stored first, in
         order; a message is left if the last of them is refused because of its ``once``, and any other refusal raises.
         """
-        ...
 
     def transaction(self, timeout: float) -> Transacting:
         """Return the caller's open transaction, or a new one that holds the writer ``timeout`` seconds.
 
         Raises `ConfigError` if the backend has no transactions.
         """
-        ...
 
     def backups(self) -> "Backups":
         """Return the backups of this backend."""
-        ...
 
     def to_embedded(self, what: str) -> "EmbeddedStore":
         """Return the backend as an embedded store; any other raises `ConfigError`, which names ``what``."""
-        ...
 
     async def subscribe(self, subject: str, queue: str = "") -> BackendSubscription:
         """Subscribe to messages published from now on under a subject or filter, stored or not, by any process.
 
         Of the subscribers with the same ``queue`` one gets each message. Raises `ConfigError`.
         """
-        ...
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
         """Send a message to subscribers, and to a stream that takes it, without waiting for an answer.
 
         Answers go to the subject ``reply``, if given: those of subscribers, or of the stream.
         """
-        ...
 
     def might_reach(self, subject: str) -> bool:
         """Whether anybody may be subscribed to a subject: False only if nobody was, as of the last operation here."""
-        ...
 
     def check_loop(self) -> None:
         """Raise `WrongLoopError` on another event loop than the one this belongs to.
 
         Every method except `clone` checks this itself; call it in handles that would do something else first.
         """
-        ...
 
     async def presence(self) -> str:
         """Return a name by which others can ask whether this backend is still open (`is_gone`); empty: they cannot."""
-        ...
 
     async def is_gone(self, presence: str) -> bool:
         """Whether the backend of this name is known to be closed, or its process to have died.
 
         False if that cannot be known. On a cluster also True for a client whose connection is currently lost.
         """
-        ...
 
     async def begun_deliveries(self, stream: str) -> BegunDeliveries | None:
         """Return the marks of a stream's deliveries; None where there is no memory that outlives a process."""
-        ...
 
     def on_end(self, told: Callable[[Exception], None]) -> None:
         """Call ``told`` on the event loop, once, when the backend has failed for good, with the error of all later
@@ -250,15 +221,12 @@ class Backend(Protocol):
 
         `close` does not count as a failure. A cluster never calls it: its connection is made again.
         """
-        ...
 
     def clone(self) -> "Backend":
         """Return another connection to the same backend, for another thread and event loop; close it as well."""
-        ...
 
     async def close(self) -> None:
         """Close the connection; waiting pulls end with `StoreClosedError`. Idempotent."""
-        ...
 
 
 class Backups(Protocol):
@@ -269,7 +237,6 @@ class Backups(Protocol):
 
         Raises `ConfigError` for a store in memory, `StoreError`, `StreamNotFoundError`.
         """
-        ...
 
     async def restore(
         self,
@@ -283,7 +250,6 @@ class Backups(Protocol):
 
         ``names`` maps old names to new ones; ``key`` is the backup's. Raises `ConfigError`, `StoreError`, `ApiError`.
         """
-        ...
 
 
 class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
@@ -310,52 +276,42 @@ class RowPortion(Protocol):
     @property
     def messages(self) -> int:
         """How many there are; damaged ones are not among them."""
-        ...
 
     @property
     def seqs(self) -> bytes:
         """The sequences, int64 each; all numbers are in native byte order."""
-        ...
 
     @property
     def times(self) -> bytes:
         """The times of storing, int64 nanoseconds since the epoch each."""
-        ...
 
     @property
     def subjects(self) -> bytes:
         """The subjects, concatenated."""
-        ...
 
     @property
     def subject_lengths(self) -> bytes:
         """The length of each subject in bytes, int32 each."""
-        ...
 
     @property
     def headers(self) -> list[bytes | None]:
         """The header block of each message, None without headers."""
-        ...
 
     @property
     def payloads(self) -> bytes:
         """The payloads, concatenated."""
-        ...
 
     @property
     def payload_lengths(self) -> bytes:
         """The length of each payload in bytes, int32 each."""
-        ...
 
     @property
     def damaged(self) -> list[int]:
         """The sequences of damaged messages."""
-        ...
 
     @property
     def after(self) -> int:
         """The sequence up to which everything was read."""
-        ...
 
 
 class RowReader(Protocol):
@@ -363,15 +319,12 @@ class RowReader(Protocol):
 
     def read(self, first: int, last: int) -> RowPortion:
         """Return the next messages from ``first`` to at most ``last``. Raises `StreamNotFoundError`."""
-        ...
 
     def corrupt(self, seq: int) -> PeltonError:
         """Return the error for a damaged message."""
-        ...
 
     def close(self) -> None:
         """Close it. Idempotent."""
-        ...
 
 
 class CopiedStream(msgspec.Struct, frozen=True):
@@ -392,18 +345,15 @@ class EmbeddedStore(Backend, Protocol):
         ``created`` (RFC 3339) distinguishes the stream from a later one of its name. Needs numpy and pyarrow. Raises
         `StreamNotFoundError`.
         """
-        ...
 
     def reading(self, timeout: float) -> Reading:
         """Return SQL on a snapshot, held for at most ``timeout`` seconds.
 
         Raises `ConfigError` for a store in memory, which has no snapshots.
         """
-        ...
 
     async def troubles(self) -> StoreTroubles:
         """Return what has slowed the store down, or damaged it."""
-        ...
 
     async def copy_streams(
         self, source: StrPath, streams: Sequence[str], key: Key | None, progress: Progress
@@ -413,8 +363,6 @@ class EmbeddedStore(Backend, Protocol):
         Every message is read again on both sides, and compared, before the copy can be seen. Raises what
         `Backups.restore` does.
         """
-        ...
 
     async def rekey(self, key: Key) -> None:
         """Encrypt the store with another key, now. Raises `StoreSettingsError` for a plain store, `StoreBusyError`."""
-        ...

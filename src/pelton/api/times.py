@@ -372,7 +372,6 @@ def _decimal(value: int, unit: int) -> str:
 class _Chance(Protocol):
     def random(self) -> float:
         """Return a number from 0 to 1, 1 excluded."""
-        ...
 
 
 class Backoff(msgspec.Struct, frozen=True):

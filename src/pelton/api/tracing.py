@@ -76,15 +76,12 @@ class Reading(Protocol):
 
     async def enter(self) -> None:
         """Take the snapshot."""
-        ...
 
     async def leave(self) -> None:
         """Let it go. Idempotent."""
-        ...
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a user's SQL, which only reads, and return its rows. Raises `SqlError`, `SnapshotTimeoutError`."""
-        ...
 
 
 class Transacting(Protocol):
@@ -96,27 +93,21 @@ class Transacting(Protocol):
 
     async def enter(self) -> int:
         """Begin, and return 0; or if already begun set a savepoint, and return its level."""
-        ...
 
     async def leave(self, level: int, *, keep: bool) -> None:
         """End what ``enter`` has begun: keep it, or undo it. Level 0 returns when everything is durable."""
-        ...
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Store all messages or, if one is refused, none; raises what `Backend.publish` raises."""
-        ...
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         """Store messages, as `Backend.publish_apart` does."""
-        ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Acknowledge deliveries, as `Backend.ack` does."""
-        ...
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Run a user's SQL, and return its rows. Raises `SqlError`."""
-        ...
 
 
 class SendSpan(Protocol):
@@ -126,7 +117,6 @@ class SendSpan(Protocol):
 
     def on_stored(self, acks: Sequence[PubAck]) -> None:
         """Note that they were acknowledged."""
-        ...
 
 
 class EnqueueSpan(Protocol):
@@ -136,7 +126,6 @@ class EnqueueSpan(Protocol):
 
     def on_stored(self, ids: Sequence[str]) -> None:
         """Note that they were stored, under these ids."""
-        ...
 
 
 class SettleSpan(Protocol):
@@ -144,7 +133,6 @@ class SettleSpan(Protocol):
 
     def on_answers(self, answers: Sequence[PeltonError | None]) -> None:
         """Note which were refused."""
-        ...
 
 
 class TracedJob(Protocol):
@@ -153,37 +141,30 @@ class TracedJob(Protocol):
     @property
     def queue(self) -> str:
         """The name of its queue."""
-        ...
 
     @property
     def worker(self) -> str:
         """Who runs it."""
-        ...
 
     @property
     def id(self) -> str:
         """Its id."""
-        ...
 
     @property
     def job(self) -> str:
         """Its name."""
-        ...
 
     @property
     def key(self) -> str:
         """The key that it works on, or empty."""
-        ...
 
     @property
     def meta(self) -> Mapping[str, str]:
         """What travels with it."""
-        ...
 
     @property
     def attempt(self) -> int:
         """Which attempt it is, from 1."""
-        ...
 
 
 class Tracing(Protocol):
@@ -191,44 +172,33 @@ class Tracing(Protocol):
 
     def sending(self, messages: Sequence[Outgoing]) -> AbstractContextManager[SendSpan]:
         """Cover a publish of one message or of many."""
-        ...
 
     def with_context(self, message: Outgoing) -> Outgoing:
         """Return a message with the context of what runs here, which is stored later."""
-        ...
 
     def on_received(self, delivered: Sequence[Delivered], began: int) -> None:
         """Note what a fetch has got that ``began`` at this wall time (ns); it is not empty."""
-        ...
 
     def handed_out(self, delivered: Delivered) -> None:
         """Note a message that a program gets from an iteration, without a fetch of its own."""
-        ...
 
     def processing(self, delivered: Delivered, *, is_new: bool) -> AbstractContextManager[None]:
         """Cover the processing of a message; ``is_new`` if it was not fetched by the program itself."""
-        ...
 
     def settling(self, kind: str, delivered: Sequence[Delivered]) -> AbstractContextManager[SettleSpan]:
         """Cover an ack, nak or term of deliveries of one consumer."""
-        ...
 
     def enqueuing(self, queue: str, jobs: Sequence[str]) -> AbstractContextManager[EnqueueSpan]:
         """Cover the enqueuing of jobs, given by their names."""
-        ...
 
     def running(self, job: TracedJob, *, is_new: bool = True) -> AbstractContextManager[None]:
         """Cover an attempt of a job, where its function runs; ``is_new`` if the program has not claimed it itself."""
-        ...
 
     def on_claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
         """Note what claims have taken that ``began`` at this wall time (ns); it is not empty."""
-        ...
 
     def settling_jobs(self, jobs: Sequence[TracedJob]) -> AbstractContextManager[None]:
         """Cover the settlement of claimed jobs; there is one at least."""
-        ...
 
     def stepping(self, name: str) -> AbstractContextManager[None]:
         """Cover a step of the job that runs here."""
-        ...

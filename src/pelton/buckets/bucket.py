@@ -141,7 +141,6 @@ class Publish(Protocol):
 
     async def __call__(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
         """Store a message: see `Jet.publish`."""
-        ...
 
 
 class Bucket(Generic[T]):

@@ -70,7 +70,6 @@ class AsyncReadable(Protocol):
 
     async def read(self, n: int = -1, /) -> bytes:
         """Return at most ``n`` bytes; empty at the end."""
-        ...
 
 
 Content = Piece | os.PathLike[str] | BinaryIO | Iterable[Piece] | AsyncIterable[Piece] | AsyncReadable
@@ -145,11 +144,9 @@ class ChunkSource(Protocol):
 
     async def read(self) -> Batch:
         """Return the next batch; empty only as the last one."""
-        ...
 
     async def close(self) -> None:
         """Close what was opened."""
-        ...
 
 
 def source_of(content: Content, size: int) -> ChunkSource:

@@ -145,11 +145,9 @@ class Shelf(Protocol):
 
     def ready(self) -> list[Message]:
         """Return the messages that are ready now."""
-        ...
 
     def drop(self, messages: Iterable[Message]) -> None:
         """Stop handing these out: others have them, or will."""
-        ...
 
 
 class MessageSource(Shelf, Protocol):
@@ -157,15 +155,12 @@ class MessageSource(Shelf, Protocol):
 
     async def wait(self) -> None:
         """Return when a message may be ready."""
-        ...
 
     def pop(self) -> Message | None:
         """Return the next ready message."""
-        ...
 
     async def close(self) -> list[Message]:
         """Stop taking messages; return the ready ones."""
-        ...
 
 
 def without(ready: deque[Message], messages: Iterable[Message]) -> deque[Message]:

@@ -259,15 +259,12 @@ class Filler(Protocol):
 
     async def fill(self, page: Sequence[StoredMessage]) -> None:
         """Store the next messages."""
-        ...
 
     async def end(self, last: int) -> None:
         """Skip what was deleted at the end, up to the sequence ``last``."""
-        ...
 
     async def begin_schedules(self, schedules: Sequence[StoredMessage]) -> None:
         """Let the schedules of the complete stream run."""
-        ...
 
 
 class FileFiller:

@@ -194,7 +194,6 @@ class CallEnqueuer(Protocol):
 
     async def enqueue_many(self, calls: Sequence[JobCall]) -> list[JobHandle[Any]]:
         """Put many jobs into the queue, durable together and in order."""
-        ...
 
 
 class JobCall(msgspec.Struct, frozen=True, gc=False):
@@ -547,12 +546,9 @@ class JobLookup(Protocol):
 
     async def get(self, job_id: str) -> JobInfo:
         """Return a job by its id. Raises JobNotFoundError, ConfigError."""
-        ...
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
         """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
-        ...
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""
-        ...

@@ -49,14 +49,12 @@ class JobCodec(Protocol):
 
     def encode(self, value: Any, /) -> bytes:
         """Return a value as bytes; may raise any error."""
-        ...
 
     def decode(self, data: bytes, kind: Any, /) -> Any:
         """Return the value of bytes; ``kind`` is the type that the function declares, Any if it declares none.
 
         Raise an error if the value is of another type.
         """
-        ...
 
 
 def checked_codec(codec: object) -> JobCodec | None:

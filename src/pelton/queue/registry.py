@@ -104,7 +104,6 @@ class BatchDecorator(Protocol):
     ) -> BatchJob[T, R]: ...
     def __call__(self, function: Callable[..., Any], /) -> BatchJob[Any, Any]:
         """Return the function as a job."""
-        ...
 
 
 def _arguments_of_one(name: str, function: Callable[..., Any], codec: JobCodec | None) -> JobArguments:
@@ -506,23 +505,18 @@ class QueueStats(Protocol):
 
     async def underway(self) -> Underway:
         """Return the jobs that were taken and have not ended, by sequence."""
-        ...
 
     async def count_underway(self) -> UnderwayCounts:
         """Return how many :meth:`underway` would return, and which of them workers hold."""
-        ...
 
     async def select(self, part: UnderwayPart) -> list[Unsettled]:
         """Return some of what :meth:`underway` would return."""
-        ...
 
     async def unlisted(self) -> Unlisted:
         """Return which jobs may have been taken that :meth:`underway` does not return; ALL_LISTED if it returns all."""
-        ...
 
     async def untouched(self, underway: int) -> int:
         """Return how many jobs were never taken, if so many were taken and have not ended."""
-        ...
 
 
 class TakenJob(msgspec.Struct, frozen=True, gc=False):
@@ -541,7 +535,6 @@ class BegunLookup(Protocol):
 
     async def find_begun(self) -> Begun:
         """Return what any worker has begun by now."""
-        ...
 
 
 class Extender(Protocol):
@@ -549,12 +542,9 @@ class Extender(Protocol):
 
     def clone(self) -> Extender:
         """Return a copy for another thread and event loop; close it as well."""
-        ...
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Extend the leases that acks of kind ``progress`` name; one entry each: None, or why the lease is lost."""
-        ...
 
     async def close(self) -> None:
         """Close the connection."""
-        ...

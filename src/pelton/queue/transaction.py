@@ -37,14 +37,12 @@ class EnqueuedFlow(Protocol[H]):
     @property
     def handle(self) -> H:
         """The handle of the flow."""
-        ...
 
     async def put(self, publish: PublishFlow) -> Callable[[], Awaitable[None]]:
         """Publish the messages that put the flow and its first jobs into its queue.
 
         Return a function that announces the jobs; call it once the messages are stored.
         """
-        ...
 
 
 class Transaction(StreamsTransaction):

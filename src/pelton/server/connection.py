@@ -66,7 +66,6 @@ class SubjectService(Protocol):
 
     def take(self, message: Published) -> bool:
         """Answer a message, now or later; return False if nobody does, and it is to be treated as any other."""
-        ...
 
 
 class AccountPort(Protocol):

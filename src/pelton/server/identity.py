@@ -360,15 +360,12 @@ class Authenticator(Protocol):
 
     def is_required(self, kind: str = "STANDARD") -> bool:
         """Whether a client without credentials is refused; ``kind`` is how it connects (``WEBSOCKET``)."""
-        ...
 
     async def user(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         """Return the user, or why there is none. May take time: passwords are slow to check."""
-        ...
 
     def anonymous(self, credentials: Credentials) -> ServerUser | LoginRefusal:
         """Return the user of a client that has shown nothing yet, if that is not required."""
-        ...
 
 
 def credentials_of(

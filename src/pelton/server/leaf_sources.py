@@ -78,11 +78,9 @@ class HubPort(Protocol):
 
     def listen(self, subject: str, receive: Callable[[HubMessage], None]) -> Callable[[], None]:
         """Call back with what the hub sends to a subject; return how to end that."""
-        ...
 
     def send(self, subject: str, data: bytes, reply: str = "") -> bool:
         """Send a message; return whether anybody there wants it."""
-        ...
 
 
 class _NobodyError(Exception):

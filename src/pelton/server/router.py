@@ -124,7 +124,6 @@ class Hub(Protocol):
 
     def forward(self, route: str, frame: MessageFrame, queues: Sequence[str]) -> bool:
         """Send a message, once, for whatever subscribes there, and these groups; return whether it may cross."""
-        ...
 
 
 class HubSubscription(ClientSubscription):

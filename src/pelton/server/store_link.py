@@ -50,7 +50,6 @@ class Transfer(Protocol):
 
     def take(self, message: Published) -> None:
         """Take a message about it: an ack of a chunk, or a chunk."""
-        ...
 
 
 class TransferTable:

@@ -53,7 +53,6 @@ class SlotJob(Protocol):
 
     def lose(self, reason: str) -> None:
         """Note that its lease is lost."""
-        ...
 
 
 class _Known:

@@ -318,11 +318,9 @@ class TellsProgress(Protocol):
 
     def tell(self, fraction: float, note: str) -> None:
         """Store progress soon; from any thread."""
-        ...
 
     def close(self) -> None:
         """Store nothing more."""
-        ...
 
 
 class _Done:

@@ -93,19 +93,15 @@ class FlowFollower(Protocol):
 
     def notice(self) -> None:
         """Begin: the queue has flows."""
-        ...
 
     async def follow(self) -> None:
         """Carry out flows for ever, once there are any."""
-        ...
 
     async def is_idle(self) -> bool:
         """Whether nothing can be done for flows now: it may be later."""
-        ...
 
     async def quiet(self) -> int | None:
         """Return None while something is to be done for flows, else a number that grows with all that happens."""
-        ...
 
 
 class RankedTakes(Generic[J]):

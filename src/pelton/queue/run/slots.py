@@ -61,11 +61,9 @@ class BatchedJob(Protocol):
 
     async def prepare(self) -> None:
         """Do what takes time before the job begins."""
-        ...
 
     def begin(self) -> None:
         """Note that its function is called now. Raises CancelledError, JobCancelledError if it must not be."""
-        ...
 
 
 class JobBatch:
