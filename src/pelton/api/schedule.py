@@ -265,7 +265,7 @@ def first_due(schedule: Schedule, now: int) -> int:
         case At(due):
             return due
         case Every(interval):
-            return min(_whole(now) + interval, LATEST)
+            return min((now + SECOND // 2) // SECOND * SECOND + interval, LATEST)
         case Calendar(cron, zone):
             found = next_second(cron, now // SECOND, zone)
             if found is None:
@@ -279,10 +279,6 @@ def next_due(schedule: Schedule, due: int, now: int) -> int | None:
         return None
     following = first_due(schedule, due)
     return following if following >= now else first_due(schedule, now)
-
-
-def _whole(ns: int) -> int:
-    return (ns + SECOND // 2) // SECOND * SECOND
 
 
 def due_text(schedule: Schedule, due: int) -> str:

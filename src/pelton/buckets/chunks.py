@@ -152,7 +152,6 @@ async def read_range(chunks: ChunkReader, start: int, end: int) -> bytes | None:
 
 
 async def _fetch(chunks: ChunkReader, place: ChunkPlace, max_bytes: int) -> list[ObjectChunk]:
-    """Return the chunks from a place on, of which none is missing."""
     if chunks.counts_exactly:
         read, last = await chunks.fetch_count(place.seq, max_bytes)
         is_whole = last == place.number + len(read) - 1

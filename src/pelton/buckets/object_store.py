@@ -246,7 +246,6 @@ class ObjectStore:
         return content.getvalue()[start:end]
 
     async def _follow_links(self, name: str) -> tuple[Records, ObjectInfo]:
-        """Return the object of a name or link, and the records it is described in."""
         records, info = self._records, await self._records.get(name)
         for _ in range(_LINKS):
             if info.link is None:

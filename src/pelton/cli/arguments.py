@@ -112,7 +112,6 @@ KEY_VARIABLE: Final = "PELTON_KEY"
 
 
 def key_of(options: argparse.Namespace) -> Key | None:
-    """Return the given key, or None."""
     if options.key_file is not None:
         return KeyFile(options.key_file)
     return os.environ.get(KEY_VARIABLE) or None

@@ -117,7 +117,6 @@ class CandidateProcess:
 
     @property
     def pid(self) -> int:
-        """Its process id, 0 for none."""
         return 0 if self.process is None else self.process.pid
 
 

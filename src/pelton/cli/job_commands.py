@@ -186,7 +186,8 @@ async def _add(jet: Jet, options: argparse.Namespace) -> None:
 async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     check_choice(options, "state", "key", "job")
     queue = await queue_of(jet, options)
-    ids = options.id or await _choose_ids(queue, options)
+    picked = queue.jobs(state=options.state, key=options.key, job=options.job)
+    ids = options.id or [job.id async for job in picked]
     if not ids:
         return _write_none(options, {"cancelled": {}}, "unfinished jobs")
     question = f"Really cancel {len(ids):,} jobs of queue {options.queue}{filter_text(options)}?"
@@ -203,10 +204,6 @@ def _write_none(options: argparse.Namespace, value: object, what: str) -> int:
     """Say that nothing matches what was chosen, where there is nothing to ask about; return the status."""
     write_done(options, value, f"queue {options.queue} has no {what}{filter_text(options)}")
     return 0
-
-
-async def _choose_ids(queue: Queue, options: argparse.Namespace) -> list[str]:
-    return [job.id async for job in queue.jobs(state=options.state, key=options.key, job=options.job)]
 
 
 @store_command("jobs retry QUEUE ID...", "put failed jobs into the queue again, as 'dead redrive' does", writes=True)

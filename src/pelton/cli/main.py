@@ -136,12 +136,9 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
         if name == chosen:
             from pelton.cli.arguments import define
 
-            define(command, name, import_module(_module_of(name)))
+            module = next((module for module, names in _TOGETHER.items() if name in names), f"{name}_command")
+            define(command, name, import_module(f"pelton.cli.{module}"))
     return top
-
-
-def _module_of(name: str) -> str:
-    return "pelton.cli." + next((module for module, names in _TOGETHER.items() if name in names), f"{name}_command")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -173,7 +170,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def is_group(command: str) -> bool:
-    """Whether a command has verbs."""
     return command in _IN_GROUPS or command == "pipeline"
 
 

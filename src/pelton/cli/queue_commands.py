@@ -6,6 +6,8 @@ import argparse
 from functools import partial
 from typing import Final
 
+from msgspec.structs import asdict
+
 from pelton import observe
 from pelton.api import ConfigError, rfc3339
 from pelton.api.wording import age_text, moment_text
@@ -258,12 +260,8 @@ async def _list_cron(jet: Jet, options: argparse.Namespace) -> None:
         row,
         empty="no schedules",
         drop="key, job, last run",
-        record=lambda each: {"queue": each[0], **_plain(each[1])},
+        record=lambda each: {"queue": each[0], **asdict(each[1])},
     )
-
-
-def _plain(schedule: JobSchedule) -> dict[str, object]:
-    return {name: getattr(schedule, name) for name in schedule.__struct_fields__}
 
 
 def _times(schedule: JobSchedule) -> str:

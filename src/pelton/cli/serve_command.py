@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
-from pelton.api.keys import Key, KeyFile, key_bytes
+from pelton.api.keys import KeyFile, key_bytes
 from pelton.cli.arguments import KEY_VARIABLE, Arguments, declare
 from pelton.cli.output import write_json, write_line
 from pelton.runtime import Runtime, Signal, system_runtime
@@ -143,7 +143,7 @@ def _command(line: CommandLine, runtime: Runtime, pushed: Mapping[str, str] = _N
         accounts,
         store="".join(line.stores),
         sync=_sync(loaded.settings),
-        key=key_bytes(_key(loaded.settings)),
+        key=key_bytes(KeyFile(named) if (named := loaded.settings.key_file) else os.environ.get(KEY_VARIABLE) or None),
         system_account=system_account_of(loaded.settings, users.trust),
         digest=f"sha256:{sha256(_read(line.config).encode()).hexdigest()}" if line.config else "",
         places=loaded.places,
@@ -173,10 +173,6 @@ def _sync(config: ServerConfig) -> SyncMode:
             found: SyncMode = mode
             return found
     raise ConfigError(f"--sync is {given!r}: give commit, interval or off")
-
-
-def _key(config: ServerConfig) -> Key | None:
-    return KeyFile(config.key_file) if config.key_file else os.environ.get(KEY_VARIABLE) or None
 
 
 def _write_pid(path: str) -> None:

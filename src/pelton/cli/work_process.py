@@ -47,7 +47,7 @@ async def work(plan: WorkPlan, control: socket.socket | None = None) -> None:
     async with open_store(plan.store, key=plan.key(os.environ.get(KEY_VARIABLE))) as jet:
         if plan.otel:
             _instrument(jet)
-        queues = await _queues(jet, plan.queues, jobs)
+        queues = [await jet.queue(name, jobs=jobs) for name in plan.queues]
         async with AsyncExitStack() as lifespans:
             for one in jobs:
                 # Once for all queues, and before anything is taken.
@@ -71,10 +71,6 @@ def _instrument(jet: Jet) -> None:
     except ImportError as error:
         raise ConfigError(f"--otel needs {error.name}: pip install 'pelton[otel]'") from None
     otel.instrument(jet)
-
-
-async def _queues(jet: Jet, names: Sequence[str], jobs: Sequence[Jobs]) -> list[Queue]:
-    return [await jet.queue(name, jobs=jobs) for name in names]
 
 
 def _follow(control: socket.socket, queues: Sequence[Queue]) -> None:
@@ -206,7 +202,6 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line: time (seconds since 1970), level, logger, process, message, traceback, extra fields."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return a record as JSON."""
         fields: dict[str, object] = {
             "time": round(record.created, 6),
             "level": record.levelname.lower(),

@@ -372,7 +372,7 @@ class Cluster:
                     answers[index] = answer
             left = again
             if isinstance(reason, NoResponder):
-                if await self._takes_none(stream, consumer):
+                if (await self._explain(stream, consumer)).config.ack_policy == "none":
                     return answers
                 # It exists, and will get a leader.
                 reason = ServerTimeoutError(self._settings.name, f"no server took the acks of consumer {consumer!r}")
@@ -553,10 +553,6 @@ class Cluster:
     async def _explain(self, stream: str, consumer: str) -> ConsumerInfo:
         """Raise the server's own error if a stream or consumer is gone."""
         return await self.call(ConsumerInfoRequest(stream=stream, name=consumer))
-
-    async def _takes_none(self, stream: str, consumer: str) -> bool:
-        """Whether a consumer without a listener for acks needs none at all."""
-        return (await self._explain(stream, consumer)).config.ack_policy == "none"
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:

@@ -90,7 +90,6 @@ class ClaimTable:
         self._known.update(unknown)
 
     def of(self, subject: str) -> SubjectClaims:
-        """Return the claims of a subject."""
         found = self._known.get(subject)
         if found is None:
             self.learn((subject,))

@@ -232,7 +232,6 @@ class ConsumerLog:
         return subject.partition(self._claim_end)[0] if self._claim_end else subject
 
     def rank_of(self, subject: str) -> int:
-        """Return the rank of a message."""
         if self.ranks and not subject.startswith(self.ranks[0]):
             for rank, beginning in enumerate(self.ranks):
                 if subject.startswith(beginning):

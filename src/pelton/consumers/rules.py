@@ -282,7 +282,6 @@ def _check_start(config: ConsumerConfig) -> None:
 
 
 def _check_limits(config: ConsumerConfig, stream: StreamConfig) -> None:
-    """Check a consumer against the ``consumer_limits`` of its stream."""
     where = {"stream": stream.name, "consumer": config.name}
     limits = stream.consumer_limits
     if 0 < limits.max_ack_pending < config.max_ack_pending:

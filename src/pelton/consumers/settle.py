@@ -151,7 +151,6 @@ class _Candidates:
         self._subjects: dict[int, str] | None = None
 
     def wanted_by(self, consumer: ConsumerLog) -> set[int]:
-        """Return those that a consumer wants."""
         mine = self.sequences
         if consumer.condition is not None:
             subjects = self._all_subjects()

@@ -86,7 +86,6 @@ class GroupDecision(NamedTuple):
 
 
 def judge(config: ConsumerConfig, request: PullRequest, known: Known) -> GroupDecision:
-    """Decide one pull of a group."""
     if config.priority_policy == "overflow":
         return _overflow(request, known)
     if config.priority_policy == "prioritized":

@@ -13,7 +13,7 @@ from pelton.connect import Jet
 from pelton.dashboard.access import Role
 from pelton.jet import Stream
 from pelton.observe.holdings import kind_of
-from pelton.queue import JobState
+from pelton.queue import JobState, Queue
 from pelton.runtime import Deadline
 
 _MOST_AT_ONCE: Final = 10_000
@@ -58,28 +58,11 @@ class Operation(NamedTuple):
     size: Callable[[Jet, str], Awaitable[str]] | None = None
 
 
-async def _pause(jet: Jet, queue: str, _id: str) -> None:
-    await (await jet.queue(queue, create=False)).pause()
+def _on_queue(do: Callable[[Queue, str], Awaitable[object]]) -> Callable[[Jet, str, str], Awaitable[object]]:
+    async def call(jet: Jet, name: str, of: str) -> None:
+        await do(await jet.queue(name, create=False), of)
 
-
-async def _resume(jet: Jet, queue: str, _id: str) -> None:
-    await (await jet.queue(queue, create=False)).resume()
-
-
-async def _purge_queue(jet: Jet, queue: str, _id: str) -> None:
-    await (await jet.queue(queue, create=False)).purge()
-
-
-async def _cancel(jet: Jet, queue: str, job_id: str) -> None:
-    await (await jet.queue(queue, create=False)).cancel(job_id, reason=_REASON)
-
-
-async def _redrive(jet: Jet, queue: str, job_id: str) -> None:
-    await (await jet.queue(queue, create=False)).redrive(job_id)
-
-
-async def _discard(jet: Jet, queue: str, job_id: str) -> None:
-    await (await jet.queue(queue, create=False)).discard(job_id)
+    return call
 
 
 async def _matching_jobs(jet: Jet, queue: str, wanted: observe.JobSelection) -> Matches:
@@ -130,37 +113,9 @@ async def _count_messages(jet: Jet, stream: str) -> str:
     return f"{number_text((await (await plain_stream(jet, stream)).info()).state.messages)} messages are stored"
 
 
-async def _stop_worker(jet: Jet, queue: str, worker: str) -> None:
-    await (await jet.queue(queue, create=False)).stop_worker(worker)
-
-
-async def _cancel_flow(jet: Jet, queue: str, flow_id: str) -> None:
-    await (await jet.queue(queue, create=False)).flow(flow_id).cancel(reason=_REASON)
-
-
-async def _pause_schedule(jet: Jet, queue: str, schedule: str) -> None:
-    await (await jet.queue(queue, create=False)).pause_schedule(schedule)
-
-
-async def _resume_schedule(jet: Jet, queue: str, schedule: str) -> None:
-    await (await jet.queue(queue, create=False)).resume_schedule(schedule)
-
-
-async def _run_schedule(jet: Jet, queue: str, schedule: str) -> None:
-    await (await jet.queue(queue, create=False)).run_schedule(schedule)
-
-
 async def _pause_consumer(jet: Jet, stream: str, consumer: str) -> None:
     until = rfc3339(jet.runtime.clock.now() + _PAUSE_S * SECOND)
     await (await (await jet.stream(stream)).consumer(consumer)).pause(until)
-
-
-async def _resume_consumer(jet: Jet, stream: str, consumer: str) -> None:
-    await (await (await jet.stream(stream)).consumer(consumer)).resume()
-
-
-async def _purge_stream(jet: Jet, stream: str, _id: str) -> None:
-    await (await plain_stream(jet, stream)).purge()
 
 
 async def plain_stream(jet: Jet, name: str) -> Stream:
@@ -171,11 +126,19 @@ async def plain_stream(jet: Jet, name: str) -> Stream:
     return stream
 
 
+async def _resume_consumer(jet: Jet, stream: str, consumer: str) -> None:
+    await (await (await jet.stream(stream)).consumer(consumer)).resume()
+
+
+async def _purge_stream(jet: Jet, stream: str, _id: str) -> None:
+    await (await plain_stream(jet, stream)).purge()
+
+
 QUEUE_OPERATIONS: Final = {
     "redrive": Operation(
         "Put this failed job into the queue again?",
         "The job is in the queue again.",
-        _redrive,
+        _on_queue(Queue.redrive),
         of="job",
         done_many="{} failed jobs are in the queue again.",
         find=_matching_letters,
@@ -183,7 +146,7 @@ QUEUE_OPERATIONS: Final = {
     "discard": Operation(
         "Remove this dead letter? The job cannot be put into the queue again then.",
         "The dead letter is removed; the history keeps how its job ended.",
-        _discard,
+        _on_queue(Queue.discard),
         of="job",
         role="administer",
         is_dangerous=True,
@@ -193,18 +156,24 @@ QUEUE_OPERATIONS: Final = {
     "cancel": Operation(
         "Cancel this job?",
         "The job is cancelled, by its worker if it runs.",
-        _cancel,
+        _on_queue(lambda queue, job_id: queue.cancel(job_id, reason=_REASON)),
         of="job",
         is_dangerous=True,
         done_many="{} jobs are cancelled, those that run by their workers.",
         find=_matching_jobs,
     ),
-    "pause": Operation("Start no more jobs of this queue, in any process?", "The queue is paused.", _pause),
-    "resume": Operation("Start jobs of this queue again?", "The queue goes on.", _resume),
+    "pause": Operation(
+        "Start no more jobs of this queue, in any process?",
+        "The queue is paused.",
+        _on_queue(lambda queue, _: queue.pause()),
+    ),
+    "resume": Operation(
+        "Start jobs of this queue again?", "The queue goes on.", _on_queue(lambda queue, _: queue.resume())
+    ),
     "purge": Operation(
         "Cancel all jobs of this queue that no worker holds?",
         "The jobs that waited are cancelled.",
-        _purge_queue,
+        _on_queue(lambda queue, _: queue.purge()),
         role="administer",
         is_dangerous=True,
         must_type=True,
@@ -213,26 +182,32 @@ QUEUE_OPERATIONS: Final = {
     "cancel-flow": Operation(
         "Cancel this flow? Jobs that wait never start, the others are cancelled.",
         "The flow is cancelled.",
-        _cancel_flow,
+        _on_queue(lambda queue, flow_id: queue.flow(flow_id).cancel(reason=_REASON)),
         of="flow",
         is_dangerous=True,
     ),
     "stop-worker": Operation(
         "Tell this worker to stop? It takes no more jobs; those that it runs have their grace.",
         "The worker is told to stop.",
-        _stop_worker,
+        _on_queue(Queue.stop_worker),
         of="worker",
         is_dangerous=True,
         role="administer",
     ),
     "pause-schedule": Operation(
-        "Enqueue no more jobs of this schedule?", "The schedule is paused.", _pause_schedule, of="schedule"
+        "Enqueue no more jobs of this schedule?",
+        "The schedule is paused.",
+        _on_queue(Queue.pause_schedule),
+        of="schedule",
     ),
     "resume-schedule": Operation(
-        "Enqueue jobs of this schedule again?", "The schedule goes on.", _resume_schedule, of="schedule"
+        "Enqueue jobs of this schedule again?", "The schedule goes on.", _on_queue(Queue.resume_schedule), of="schedule"
     ),
     "run-schedule": Operation(
-        "Enqueue the job of this schedule now?", "A job of the schedule is in the queue.", _run_schedule, of="schedule"
+        "Enqueue the job of this schedule now?",
+        "A job of the schedule is in the queue.",
+        _on_queue(Queue.run_schedule),
+        of="schedule",
     ),
 }
 STREAM_OPERATIONS: Final = {

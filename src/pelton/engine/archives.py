@@ -380,7 +380,6 @@ class RestoreFolder:
         fcntl.flock(self.archive, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def remove(self) -> None:
-        """Remove it. Idempotent."""
         self.archive.close()
         shutil.rmtree(self.path, ignore_errors=True)
 
@@ -445,7 +444,6 @@ class StreamArchives:
 
     @property
     def limits(self) -> AccountLimits:
-        """The limits of the account."""
         return self._host.session.registry.account.limits
 
     def free_bytes(self) -> int:

@@ -103,7 +103,6 @@ class BulkReader:
             raise public_error(fault) from None
 
     def corrupt(self, seq: int) -> CorruptMessageError:
-        """Return the error for a damaged message."""
         return corrupt_message(self._stream, seq, self._path)
 
     def _gone_error(self) -> StreamNotFoundError:

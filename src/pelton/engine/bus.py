@@ -246,7 +246,6 @@ class Bus:
         return subscription
 
     def leave(self, subscription: int) -> None:
-        """Unsubscribe."""
         self._leaving.append(subscription)
         self.is_touched = True
         row = self._db.execute(

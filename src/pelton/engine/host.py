@@ -316,7 +316,6 @@ class SourceCatchUp:
             self.look_again()
 
     def close(self) -> None:
-        """Stop catching up."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

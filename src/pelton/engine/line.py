@@ -160,7 +160,6 @@ class Line(ABC):
             self._signal.notify()
 
     async def stop(self) -> None:
-        """Stop delivering."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
 

@@ -77,7 +77,6 @@ class Pump(Line):
 
     @property
     def reserve(self) -> int:
-        """The same."""
         return _BATCH
 
     def receive(self, route: str, messages: Sequence[Incoming]) -> None:
@@ -532,7 +531,6 @@ class Subscriptions:
             subscription.fail(error)
 
     async def close(self) -> None:
-        """End all of them."""
         for subscription in list(self._open):
             await subscription.close()
 

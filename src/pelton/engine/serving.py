@@ -89,13 +89,11 @@ class Serving:
         return bool(self._registry.routes.overlapping(subjects)) or self._bus.may_reach_others(subjects)
 
     def consumer(self, stream: str, consumer: str) -> ConsumerConfig | None:
-        """Return the configuration of a consumer, or None."""
         log = self._registry.consumers.by_name.get((stream, consumer))
         return None if log is None else log.config
 
     @property
     def configs(self) -> tuple[list[StreamConfig], list[ConsumerConfig]]:
-        """The configurations of all streams and consumers."""
         streams, consumers = self._registry.streams.values(), self._registry.consumers.by_name.values()
         return [one.config for one in streams], [one.config for one in consumers]
 

@@ -236,7 +236,6 @@ class PublishWork:
         self._results: list[object] = []
 
     def add_one(self, message: Outgoing, future: Future) -> None:
-        """Add the message of one caller."""
         singles = self._singles
         if singles is None:
             singles = self._singles = Singles()
@@ -458,7 +457,6 @@ class Submissions:
         self._door.check_outside()
 
     def publish_one(self, message: Outgoing, future: Future) -> None:
-        """Submit a message."""
         if running_loop() is not self._loop or self._door.entered:
             self._check()
         # Whatever else would refuse it refuses the work that it joins, or is met by the committer.

@@ -312,7 +312,6 @@ class OpenTransaction:
     # --- operations
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store all messages, or none."""
         if any(is_member(message.headers) for message in messages if message.headers is not None):
             raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
         operations = await self._open_operations()
@@ -455,7 +454,6 @@ class Transactions:
     # --- for the engine
 
     def of_caller(self) -> OpenTransaction | None:
-        """Return the transaction that the caller is in, or None."""
         return self.entered.get(owner()) if self.entered else None
 
     async def wait_for_end(self) -> None:

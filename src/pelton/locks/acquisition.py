@@ -356,11 +356,9 @@ class Acquisition:
         elif isinstance(decision, AskPresence):
             await self._ask(queue, decision)
         else:
-            await self._sleep(min(decision.until, self._ticket_due), seen)
+            until = min(decision.until, self._ticket_due)
+            await self._news.wait_at_most(self._clock, until - self._clock.boottime(), seen)
         return None
-
-    async def _sleep(self, until: float, seen: int) -> None:
-        await self._news.wait_at_most(self._clock, until - self._clock.boottime(), seen)
 
     def _queue(self) -> WaitQueue:
         return WaitQueue(self._spec.keys, _TICKET_S, self._clock.boottime())

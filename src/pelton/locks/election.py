@@ -448,7 +448,6 @@ class _Block:
             self._is_cancelled = self._task.cancel()
 
     def fail(self, error: BaseException) -> None:
-        """End the block with this error."""
         self.error = error
         if self.won.done():
             self.end()

@@ -251,7 +251,6 @@ class _JobLists:
         self._sources: list[_Messages | _Deliveries] = []
 
     async def chunk_of(self) -> Callable[[str, Deadline], Awaitable[Chunk[JobInfo]]]:
-        """Return how to read on in the list."""
         state, names = self._wanted.state, self._names
         if state == "running":
             return self._running

@@ -89,7 +89,6 @@ class _Moment:
         return None
 
     async def _consumers_of(self, info: StreamInfo) -> Mapping[str, ConsumerInfo]:
-        """Return the consumers of a stream, none if it is empty."""
         name = info.config.name
         if name not in self._consumers:
             request = ConsumerList(stream=name)

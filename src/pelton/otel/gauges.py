@@ -115,7 +115,6 @@ class _Reading:
         self._at = -_FRESH_S
 
     def of(self, metric: str, _: CallbackOptions) -> Iterable[Observation]:
-        """Return the values of one metric."""
         labels = CATALOGUE[metric].labels
         for sample in self._samples():
             if sample.metric == metric:

@@ -56,7 +56,14 @@ class Ledger(Register[KeyRecord]):
     """The records of a queue's keys. A key is the part of its jobs' subjects after the prefix."""
 
     def __init__(self, backend: Backend, names: QueueNames) -> None:
-        super().__init__(backend, names.keys, names.hold_subject(""), encode, decode, _kept_for)
+        super().__init__(
+            backend,
+            names.keys,
+            names.hold_subject(""),
+            encode,
+            decode,
+            lambda hold: FREE_FOR_S if hold.state == "free" else 0,
+        )
         self._names = names
 
     async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord[KeyRecord]:
@@ -107,10 +114,6 @@ class Ledger(Register[KeyRecord]):
         except WrongLastSequenceError:
             # Already stored: another worker is carrying this out as well, or has done so; or the job was cancelled.
             return
-
-
-def _kept_for(hold: KeyRecord) -> int:
-    return FREE_FOR_S if hold.state == "free" else 0
 
 
 def with_id(name: str, posted: Posted) -> Outgoing:

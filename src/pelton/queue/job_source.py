@@ -390,7 +390,6 @@ class JobSource:
         return await self._begun.complete(await self._left_by(delivered), delivered)
 
     async def _left_by(self, delivered: Delivered) -> Attempt | None:
-        """Return what the attempts of a job have left."""
         return await last_attempt(await self._jet.stream(self._names.attempts), self._names, job_id_of(delivered))
 
     async def keep(self, delivered: Delivered, message: Outgoing) -> None:

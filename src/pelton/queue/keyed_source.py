@@ -211,7 +211,6 @@ class KeyedJobSource(JobSource):
     # --- settling
 
     async def _left_by(self, delivered: Delivered) -> Attempt | None:
-        """Return what the attempts of a job have left, by the record of the key or of the attempts."""
         if delivered.consumer != CHANNEL:
             return await super()._left_by(delivered)
         held = self._holdings.get(delivered.token)

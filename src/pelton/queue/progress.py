@@ -405,7 +405,8 @@ class FlowLog:
                     continue
                 event = decode_event(delivered.data)
                 if isinstance(event, FlowBegin):
-                    nodes = event.nodes or _join([parts[names.flow_part(flow, f"{n}")] for n in range(event.parts)])
+                    stored_parts = [parts[names.flow_part(flow, f"{n}")] for n in range(event.parts)]
+                    nodes = event.nodes or tuple([spec for part in stored_parts for spec in part])
                     progress = self._new_progress(flow, event, nodes, delivered.time_ns)
                 if progress is not None and delivered.seq < before:
                     progress.apply(event)
@@ -435,10 +436,6 @@ class FlowLog:
         """Keep nothing of a flow."""
         self._known.pop(flow, None)
         self._nodes -= self._sizes.pop(flow, 0)
-
-
-def _join(parts: list[tuple[NodeSpec, ...]]) -> tuple[NodeSpec, ...]:
-    return tuple([spec for part in parts for spec in part])
 
 
 # --- the messages that carry out a flow

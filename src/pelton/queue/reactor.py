@@ -312,7 +312,6 @@ class FlowReactor:
         return None
 
     async def _follows(self, delivered: Delivered, progress: FlowProgress, step: FlowStep) -> Handled:
-        """Return what follows from an event of a flow."""
         flow = self._flow_of(delivered)
         gone = await self._not_withdrawn(delivered, step.withdraw, progress.cancelled or "")
         if gone and delivered.num_delivered < _GONE_AFTER:

@@ -171,7 +171,6 @@ async def _counts(jet: Streams, name: str) -> tuple[int, int]:
 
 
 async def _ended_in(history: Stream, last_seq: int, minute: int) -> list[Outcome]:
-    """Return what ended last, if it ended in a minute."""
     found: list[Outcome] = []
     for seq in range(last_seq, max(last_seq - _SAMPLE, 0), -1):
         try:

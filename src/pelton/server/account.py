@@ -111,7 +111,6 @@ class ServerAccount:
     # --- clients
 
     def join(self, client: ClientConnection) -> None:
-        """Add a client."""
         self.clients.add(client)
 
     def leave(self, client: ClientConnection, subscriptions: dict[bytes, ClientSubscription]) -> None:
@@ -157,7 +156,6 @@ class ServerAccount:
         return sorted(self.clients, key=lambda each: each.number)[most:] if most >= 0 else []
 
     def subscribe(self, subscription: ClientSubscription) -> None:
-        """Add a subscription of a client."""
         self.router.add(subscription)
         self._forget(subscription.subject)
         self._make_known(subscription)
@@ -167,7 +165,6 @@ class ServerAccount:
             self.leaf.on_change(subscription, 1)
 
     def unsubscribe(self, subscription: ClientSubscription) -> None:
-        """Remove a subscription of a client."""
         self.router.remove(subscription)
         self._forget(subscription.subject)
         if self.link is not None and subscription.known_to is self.link:

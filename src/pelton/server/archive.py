@@ -234,7 +234,6 @@ def _varint(value: int) -> bytes:
 
 
 def encode_entry(entry: ArchiveEntry) -> bytes:
-    """Return an entry as bytes."""
     name, ts, seq, hdr, data = entry
     raw = name.encode()
     zigzag = ts << 1 if ts >= 0 else (-ts << 1) - 1
@@ -426,7 +425,6 @@ class ArchiveWriter:
         self._frames = FrameWriter()
 
     def opening(self, state: StreamState, consumers: Sequence[ArchivedConsumer]) -> bytes:
-        """Return the state and the consumers."""
         entries = [encode_entry(ArchiveEntry(STATE, data=msgspec.json.encode(state)))]
         entries += [
             encode_entry(ArchiveEntry(f"{CONSUMERS}{one.config.name}", data=encode_archived(one))) for one in consumers
@@ -434,13 +432,11 @@ class ArchiveWriter:
         return self._frame_of([MAGIC, *entries])
 
     def messages(self, messages: Iterable[ArchivedMessage]) -> bytes:
-        """Return messages."""
         return self._frame_of(
             encode_entry(ArchiveEntry(subject, ts, seq, hdr or b"", data)) for seq, ts, subject, hdr, data in messages
         )
 
     def end(self) -> bytes:
-        """Return the end."""
         return self._frame_of([encode_entry(END)])
 
     def _frame_of(self, parts: Iterable[bytes]) -> bytes:

@@ -191,7 +191,6 @@ class Client(ClientConnection):
         return True
 
     def _enter(self, user: ServerUser, account: AccountPort) -> None:
-        """Become a user of an account."""
         if account is not self.account:
             self._leave_account()
             account.join(self)

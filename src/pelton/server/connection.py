@@ -269,7 +269,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- reading
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Greet the client."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         # What it does not take at once waits here.
@@ -493,7 +492,6 @@ class ClientConnection(asyncio.BufferedProtocol):
     # --- its account
 
     def may_publish(self, subject: str) -> bool:
-        """Whether the client may publish to a subject."""
         return self.rights.may_publish(subject, self._host.clock.monotonic())
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
@@ -516,12 +514,10 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def num_subscriptions(self) -> int:
-        """How many subscriptions the client has."""
         return len(self.subscriptions)
 
     @property
     def subscription_list(self) -> list[ClientSubscription]:
-        """What it subscribes to."""
         return list(self.subscriptions.values())
 
     @property
@@ -585,7 +581,6 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._leave()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the client."""
         self._close_state(self.reason or "Client Closed")
         self._transport = None
         self._waiting.clear()

@@ -323,7 +323,6 @@ class ClientRights:
         return True
 
     def may_subscribe(self, filter: str, queue: str) -> bool:
-        """Whether the client may subscribe."""
         return self.permissions is None or self.permissions.subscribe.allows_filter(filter, queue)
 
     def is_cut(self, filter: str, queue: str) -> bool:

@@ -400,7 +400,6 @@ class LeafInterest:
         return self._clients[key] + self._derived[key]
 
     def all(self) -> list[Interest]:
-        """Return all that is wanted."""
         return [*self._clients, *(key for key in self._derived if key not in self._clients)]
 
     def _tell(self, key: Interest, before: int) -> None:

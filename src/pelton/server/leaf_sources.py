@@ -398,7 +398,6 @@ class AccountHubs:
     # --- what a client does
 
     def deliver(self, subscription: ClientSubscription, frame: MessageFrame) -> None:
-        """Take a message of the hub."""
         if (receive := self._heard.get(subscription)) is not None:
             receive(HubMessage(frame.subject, frame.reply, frame.block, frame.data))
 
@@ -406,7 +405,6 @@ class AccountHubs:
         """Take nothing: what is encoded for a client is this server's own."""
 
     def may_receive(self, subscription: ClientSubscription, subject: str) -> bool:
-        """Return True."""
         return True
 
     def has(self, subscription: ClientSubscription) -> bool:

@@ -462,7 +462,7 @@ class SystemService:
         if who not in ("PING", self._server.id):
             return False
         if name == "IDZ":
-            self._spawn(self._id(), message.reply)
+            self._spawn(idz(self._server, ReportParameters({})), message.reply)
         elif name in _COMMANDS and who != "PING":
             self._spawn(self._carry_out(name, message.data), message.reply)
         elif (report := statsz if name == "STATSZ" else _of_server(name)) is not None:
@@ -516,9 +516,6 @@ class SystemService:
                 return False
         wanted = parameters.text("domain")
         return wanted in ("", about.domain) and not parameters.texts("tags")
-
-    async def _id(self) -> dict[str, Any]:
-        return await idz(self._server, ReportParameters({}))
 
     async def _carry_out(self, name: str, body: bytes) -> dict[str, Any]:
         """Carry out a command of an operator."""

@@ -112,7 +112,6 @@ class ReportParameters:
         return "" if value is None else str(value)
 
     def texts(self, name: str) -> list[str]:
-        """Return a list of texts."""
         value = self._values.get(name)
         return [str(one) for one in value] if isinstance(value, list) else [value] if isinstance(value, str) else []
 
@@ -208,7 +207,6 @@ class ClientRoster:
         return len(self._clients) + len(self._closing)
 
     def all(self) -> list[Client]:
-        """Return those that are connected."""
         return list(self._clients.values())
 
     def closing(self) -> list[Client]:
@@ -238,7 +236,6 @@ class ClientRoster:
         self._closing.pop(number, None)
 
     def get(self, number: int) -> Client | None:
-        """Return a client, or None."""
         return self._clients.get(number)
 
     def kick(self, number: int) -> bool:
@@ -454,10 +451,9 @@ async def subsz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     async for pairs in in_portions(_subscriptions(clients)):
         found = [(client, one) for client, one in pairs if not test or matches(one.subject, test)]
         page = found[max(offset - total, 0) : max(offset + limit - total, 0)]
-        listed.extend(_of_account(client) | _subscription(client, one) for client, one in page)
+        listed.extend(
+            {"account": client.account_name, "account_tag": client.account_name} | _subscription(client, one)
+            for client, one in page
+        )
         total += len(found)
     return {**told, "total": total, "subscriptions_list": listed}
-
-
-def _of_account(client: Client) -> dict[str, str]:
-    return {"account": client.account_name, "account_tag": client.account_name}

@@ -477,7 +477,6 @@ async def statsz(server: Observed, parameters: ReportParameters) -> dict[str, An
 
 
 async def idz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
-    """Return what the server is called."""
     return {"name": server.name, "host": server.about().host, "id": server.id}
 
 

@@ -218,18 +218,15 @@ class Router:
         return len(self._index) - self.leaving
 
     def add(self, subscription: ClientSubscription) -> None:
-        """Add a subscription."""
         self._index.insert(subscription.subject, subscription)
         self.inserted += 1
         self._shared.clear()
 
     def remove(self, subscription: ClientSubscription) -> None:
-        """Remove a subscription."""
         self._index.remove(subscription.subject, subscription)
         self._shared.clear()
 
     def subscriptions(self, subject: str) -> tuple[ClientSubscription, ...]:
-        """Return the subscriptions that match a subject."""
         found = self._index.match(subject)
         return tuple([one for one in found if one.client.has(one)]) if self.leaving else found
 

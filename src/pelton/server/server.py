@@ -178,7 +178,6 @@ class ServedAccounts:
                     await account.link.finish()
 
     async def close(self) -> None:
-        """Close the stores."""
         for account in list(self.by_name.values()):
             account.forget()
             if account.link is not None:
@@ -447,7 +446,6 @@ class Server:
         return Client(self, self._shared, self.new_number())
 
     def new_number(self) -> int:
-        """Return the number of a new connection."""
         self._numbers += 1
         return self._numbers
 
@@ -484,14 +482,12 @@ class Server:
         return client is not None
 
     def account(self, name: str) -> ServerAccount | None:
-        """Return an account, or None."""
         return self._accounts.by_name.get(name)
 
     # --- monitoring
 
     @property
     def clients(self) -> list[Client]:
-        """The clients that are connected."""
         return self.roster.all()
 
     @property
@@ -510,7 +506,6 @@ class Server:
         return None if self._monitoring is None else self._monitoring.endpoint
 
     def hello(self, client: ClientConnection, nonce: str) -> ServerHello:
-        """Return what a client is told of the server."""
         address = client.peer.rpartition(":")[0].strip("[]")
         about = self.about()
         # What lies below a WebSocket has its own TLS, and has used it by now.

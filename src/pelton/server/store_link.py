@@ -61,7 +61,6 @@ class TransferTable:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def new_subject(self, prefix: str, stream: str) -> str:
-        """Return the subject of a new transfer."""
         return f"{prefix}{stream}.{self._runtime.ids.new()}"
 
     def begin(self, subject: str, transfer: Transfer, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -93,7 +92,6 @@ class TransferTable:
         return True
 
     async def close(self) -> None:
-        """End all transfers."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -215,7 +213,6 @@ class StoreLink:
         await self.serving.close()
 
     async def close(self) -> None:
-        """Close the store."""
         self._trends.cancel()
         await asyncio.gather(self._trends, return_exceptions=True)
         with suppress(PeltonError):
@@ -234,7 +231,6 @@ class OpenRequests:
         self._held: set[ClientConnection] = set()
 
     def begin(self, client: ClientConnection) -> None:
-        """Count a request."""
         self._open[client] += 1
         if self._open[client] >= _MOST_REQUESTS and client not in self._held:
             self._held.add(client)

@@ -346,7 +346,6 @@ def _account_refusal(account: Token[AccountClaims]) -> LoginRefusal | None:
 
 
 def _signing_keys(account: Token[AccountClaims]) -> dict[str, ScopedKey | None]:
-    """Return the account's signing keys, with their scopes."""
     found: dict[str, ScopedKey | None] = {}
     for key in account.nats.signing_keys or ():
         if isinstance(key, ScopedKey):
@@ -436,7 +435,6 @@ class PasswordMemory:
         return is_hash(stored) and not self._knows(stored, given)
 
     def is_password(self, stored: str, given: str) -> bool:
-        """Whether a password is the stored one."""
         if self._knows(stored, given):
             return True
         is_right = is_password(stored, given)

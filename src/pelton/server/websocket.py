@@ -152,7 +152,6 @@ class WebSocketBridge(asyncio.BufferedProtocol):
         return self._raw
 
     def send(self, data: bytes) -> None:
-        """Send bytes in a frame."""
         if self._frames.state is State.OPEN:
             self._frames.send_binary(data)
             self._flush()
@@ -211,11 +210,9 @@ class WebSocketTransport(asyncio.Transport):
         return self._bridge.raw.is_closing()
 
     def pause_reading(self) -> None:
-        """Read nothing."""
         self._bridge.raw.pause_reading()
 
     def resume_reading(self) -> None:
-        """Read again."""
         self._bridge.raw.resume_reading()
 
     def get_write_buffer_size(self) -> int:

@@ -275,7 +275,6 @@ class Forwarder:
                 batch = []
 
     async def _copy_batch(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
-        """Copy a batch, and return the next one."""
         asked = self._moment()
         following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")
         try:

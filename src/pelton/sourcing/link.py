@@ -156,7 +156,6 @@ class Position:
         self.parked += 1
 
     def is_parked(self, subject: str) -> bool:
-        """Whether a message is parked for a subject."""
         if not self.parked:
             return False
         sql = "SELECT 1 FROM parked WHERE source=? AND subject=? LIMIT 1"
@@ -172,7 +171,6 @@ class Position:
         return [text(subject) for (subject,) in self._db.execute(sql, (self.id,)).fetchall()]
 
     def all_parked(self) -> list[int]:
-        """Return all parked sequences."""
         return column(self._db.execute("SELECT seq FROM parked WHERE source=?", (self.id,)))
 
     def unpark(self, subject: str, seq: int) -> None:

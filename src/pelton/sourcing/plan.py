@@ -14,7 +14,7 @@ from functools import cached_property
 from hashlib import sha256
 from typing import Final
 
-from pelton.api import ApiError, ConfigError, StreamConfig, StreamSource, SubjectTransform, api_error, headers
+from pelton.api import ConfigError, StreamConfig, StreamSource, SubjectTransform, api_error, headers
 from pelton.api.config import External, SourceConsumer
 from pelton.storage import Condition, subject_condition
 from pelton.subjects import Draw, Transform, TransformError, clash_within, first_match, is_filter, is_subject
@@ -253,8 +253,4 @@ def origins_of(config: StreamConfig) -> list[str]:
 def check_mirror_change(old: StreamConfig, new: StreamConfig) -> None:
     """Raise ApiError (10055) if an update changes the mirror; but a mirror may become an ordinary stream."""
     if new.mirror is not None and new.mirror != old.mirror:
-        raise _not_updatable(new)
-
-
-def _not_updatable(config: StreamConfig) -> ApiError:
-    return api_error("JSStreamMirrorNotUpdatableErr", stream=config.name)
+        raise api_error("JSStreamMirrorNotUpdatableErr", stream=new.name)

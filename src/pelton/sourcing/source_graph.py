@@ -150,7 +150,6 @@ class SourceGraph:
         return [link for link in self._of_origin.get(origin, ()) if link.consumed is None]
 
     def is_consumed(self, origin: StreamLog, consumer: str) -> bool:
-        """Whether a stream takes from a consumer."""
         links = self._of_origin.get(origin, ())
         return any(link.consumed is not None and link.consumed.is_of(consumer) for link in links)
 
@@ -163,7 +162,6 @@ class SourceGraph:
         return log in self._of_stream and bool(log.config.max_age or log.state.is_timed)
 
     def ticking(self) -> list[StreamLog]:
-        """Return these streams."""
         return [log for log in self._of_stream if self.is_ticking(log)]
 
     def note_change(self, stream: str) -> None:
@@ -282,11 +280,9 @@ class SourceGraph:
         return [source_info(one, links.get(one) or remote.get((log, one)), now) for one in sources_of(log)]
 
     def links(self, log: StreamLog) -> list[SourceLink]:
-        """Return the links of a stream."""
         return self._of_stream.get(log, [])
 
     def origins(self, log: StreamLog) -> list[StreamLog]:
-        """Return the streams that a stream takes from."""
         return [link.origin for link in self._of_stream.get(log, ())]
 
     def drop(self, log: StreamLog) -> list[StreamLog]:

@@ -197,7 +197,6 @@ class StreamId(NamedTuple):
 
 
 def find_stream(database: Database, name: str) -> StreamId | None:
-    """Return the stream of a name, or None."""
     found: Any = database.execute("SELECT id, created FROM streams WHERE name=?", (name,)).fetchone()
     return None if found is None else StreamId(*found)
 

@@ -447,7 +447,6 @@ class Database:
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a transaction is open."""
         return self.connection.in_transaction
 
     @property
@@ -457,7 +456,6 @@ class Database:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
         return self._closed
 
     @contextmanager

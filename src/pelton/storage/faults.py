@@ -83,7 +83,6 @@ _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_failed_sync(error: Exception) -> bool:
-    """Whether an error is a failed sync by SQLite."""
     return isinstance(error, apsw.IOError) and getattr(error, "extendedresult", 0) in _FAILED_SYNCS
 
 

@@ -66,7 +66,6 @@ SumsOfColumns = Callable[[bytes, bytes, bytes, bytes], bytes]
 
 
 def row_checksum(seq: int, ts: int, subject: str, hdr: bytes | None, data: bytes) -> int:
-    """Return the checksum of a row with these columns."""
     crc = crc32(data, crc32(subject.encode()))
     if hdr is None:
         return crc32(_POSITION.pack(seq, ts, -1), crc)
@@ -428,7 +427,6 @@ class MessageTable:
         return sorted(self._removed(sql, (f"[{listed}]",)), key=attrgetter("seq")) if listed else []
 
     def subjects_at(self, sequences: Iterable[int]) -> dict[int, str]:
-        """Return the subjects of the rows with these sequences."""
         listed = ",".join(map(str, sequences))
         sql = f"SELECT seq, CAST(subject AS BLOB) FROM {self.name} WHERE seq IN (SELECT value FROM json_each(?))"
         return (
@@ -476,7 +474,6 @@ class MessageTable:
         return self._removed(sql, (first, last, *condition.bindings, count))
 
     def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
-        """Remove the ``count`` oldest rows of a subject, all of which are from ``first`` to ``last``."""
         if count == 1 and (removed := self._removed(self._remove_first, (first, subject))):
             # Usually the bound is exact: this takes an eighth of the time.
             return removed
@@ -518,7 +515,6 @@ class MessageTable:
         return None if value is None else int(value)
 
     def oldest(self, limit: int) -> list[Sizes]:
-        """Return the sizes of the oldest rows."""
         return decoded(Sizes, self._db.execute(self._sizes, (limit,)).fetchall())
 
     def time_of(self, seq: int) -> int | None:

@@ -55,7 +55,6 @@ def mounts_in(mountinfo: str) -> list[Mount]:
 
 
 def mount_of(path: str, mounts: Sequence[Mount]) -> Mount:
-    """Return the mount that holds ``path``."""
     best = Mount("", "")
     for mount in mounts:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")

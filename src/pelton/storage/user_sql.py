@@ -168,7 +168,6 @@ class Writer:
 
     @property
     def is_open(self) -> bool:
-        """Whether a transaction is open."""
         return self._db.connection.in_transaction
 
     def begin(self, now: float) -> float | None:

@@ -103,7 +103,6 @@ class WakeFolder:
 
     @property
     def descriptor(self) -> int:
-        """The descriptor of the folder."""
         return self._fd
 
     @property
@@ -290,7 +289,6 @@ class WakeChannel:
             return
 
     def is_alive(self, name: str) -> bool:
-        """Return whether an opener of this name is alive."""
         if self._socket is None or name.endswith(_POLLED):
             return may_run(name)
         return name == self.name or name in self._others()
@@ -359,12 +357,10 @@ class MemoryChannel:
             self._members.setdefault(path, []).append(self)
 
     def is_alive(self, name: str) -> bool:
-        """Return whether an opener of this name is alive."""
         with self._lock:
             return any(member.name == name for member in self._members.get(self._path, ()))
 
     def is_gone(self, name: str) -> bool:
-        """Return whether an opener of this name is gone."""
         return not self.is_alive(name)
 
     def wake_others(self) -> None:

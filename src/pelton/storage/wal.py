@@ -96,7 +96,7 @@ class SyncRecord:
         self._file = _record_of(path)
         self._log = os.path.realpath(path) + "-wal"
         self._map, self._was_alone = self._open_map()
-        self._sound = self._now()
+        self._sound = self._map[_GENERATION:_FAILED] + _SOUND
 
     # --- for every sync: cheap
 
@@ -171,9 +171,6 @@ class SyncRecord:
             os.pwrite(descriptor, b"\x01", _FAILED)
         else:
             os.unlink(self._file)
-
-    def _now(self) -> bytes:
-        return self._map[_GENERATION:_FAILED] + _SOUND
 
     def _under_way(self) -> dict[int, int]:
         found = self._map[_UNDER_WAY : _UNDER_WAY + _SLOTS]

@@ -139,7 +139,6 @@ class Packed(msgspec.Struct, array_like=True, frozen=True, gc=False):
     counts: list[int]
 
     def messages(self) -> list[Outgoing]:
-        """Return the messages as objects."""
         return [Outgoing(subject, data) for subject, data in self.columns.rows()]
 
 

@@ -99,7 +99,6 @@ class Mappings:
 
     @property
     def republishes(self) -> bool:
-        """Whether anything is republished."""
         return self._republish is not None
 
     def renamed(self, subject: str) -> str:

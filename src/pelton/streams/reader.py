@@ -98,7 +98,6 @@ class LastMatches:
         self._resets = -1
 
     def find(self, subject_filter: str) -> MessageRow | None:
-        """Return the last message that matches."""
         state = self._state
         if self._resets != state.resets or len(self._searched) >= _FILTERS:
             # Sequences that were rolled back are given again.
@@ -251,12 +250,10 @@ class Reader:
     # --- single messages
 
     def get(self, seq: int) -> MessageRow | None:
-        """Return the message with a sequence."""
         self._state.write_rows()
         return self._state.table.get(seq)
 
     def get_many(self, sequences: Sequence[int]) -> list[MessageRow]:
-        """Return those of these messages that exist."""
         self._state.write_rows()
         return self._state.table.get_many(sequences)
 
@@ -278,7 +275,6 @@ class Reader:
         return found[0] if found else None
 
     def last_row_of(self, subject_filter: str) -> MessageRow | None:
-        """Return the last message that matches a subject or filter."""
         state = self._state
         state.write_rows()
         if subject_filter in (">", ""):

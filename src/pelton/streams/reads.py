@@ -172,7 +172,6 @@ _SPANS: Final = 1000
 
 
 def stored_message(row: MessageRow) -> StoredMessage:
-    """Return an intact row as a message."""
     seq, ts, subject, hdr, data, _ = row
     return StoredMessage(subject, seq, ts, hdr or b"", data)
 
@@ -255,7 +254,6 @@ def corrupt_message(stream: str, seq: int, path: str) -> CorruptMessageError:
 
 
 def _row(log: StreamLog, request: DirectGet) -> MessageRow | None:
-    """Return the one row that a request asks for."""
     if request.last_by_subj:
         return log.reader.last_row_of(request.last_by_subj)
     seq = _start(log, request)

@@ -205,7 +205,6 @@ class Remover:
         return len(removed)
 
     def remove_subject(self, subject: str) -> None:
-        """Remove all messages of a subject."""
         self._state.write_rows()
         self.trim_subject(subject, 0)
 

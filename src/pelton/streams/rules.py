@@ -259,11 +259,9 @@ def check_consumers(old: StreamConfig, new: StreamConfig, consumers: Iterable[Co
         or 0 < limits.max_ack_pending < consumer.max_ack_pending
     ]
     if beyond:
-        raise _update_failed(f"change to limits violates consumers: {', '.join(beyond)}", new.name)
-
-
-def _update_failed(text: str, stream: str) -> ApiError:
-    return api_error("JSStreamUpdateErrF", stream=stream, err=text)
+        raise api_error(
+            "JSStreamUpdateErrF", stream=new.name, err=f"change to limits violates consumers: {', '.join(beyond)}"
+        )
 
 
 C = TypeVar("C", StreamConfig, ConsumerConfig)
@@ -317,14 +315,10 @@ def mended_config(kind: type[C], stored: object) -> C | None:
     for place, byte in enumerate(raw):
         for other in range(256):
             raw[place] = other
-            if _seal(_plain(raw)) == raw:
+            if _seal(bytes(raw[:-_SEAL]) + b"}") == raw:
                 return decode_config(kind, bytes(raw))
         raw[place] = byte
     return None
-
-
-def _plain(raw: bytes | bytearray) -> bytes:
-    return bytes(raw[:-_SEAL]) + b"}"
 
 
 def _seal(plain: bytes) -> bytes:

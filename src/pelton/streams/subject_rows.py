@@ -171,7 +171,6 @@ class SubjectRows:
         self.upto = last
 
     def write(self) -> None:
-        """Write the changes of rows."""
         if not self._deltas:
             return
         self._effects.arrived.update(self._deltas)
@@ -242,7 +241,6 @@ class SubjectRows:
     # --- changes
 
     def add_all(self, subjects: Sequence[str], first: int) -> None:
-        """Add messages with these subjects, from a sequence on."""
         if not subjects:
             return
         if self._defers:
@@ -415,7 +413,6 @@ class SubjectRows:
         return counted + int(self._db.value(new, (self.upto, *where.bindings, self._stream)))
 
     def each(self, condition: Condition | None, last: int) -> SubjectQuery:
-        """Return a query for the subjects that meet a condition, one row each."""
         query = self.parts(condition, last)
         return query if self.upto >= last else SubjectQuery(f"({_TOGETHER.format(query.sql)})", query.bindings)
 

@@ -133,7 +133,6 @@ class Timers:
         return decoded(Firing, self._db.execute(sql, (self._stream, now)).fetchall())
 
     def schedule(self, subject: str) -> Firing | None:
-        """Return the schedule that a subject holds."""
         sql = "SELECT seq, subject, due FROM schedules WHERE stream=? AND subject=?"
         row = self._db.execute(sql, (self._stream, subject)).fetchone()
         return None if row is None else Firing(*row)

@@ -475,12 +475,8 @@ def _values(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
 def _merge(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
     """Return the values of several filters, in insertion order."""
     pairs = [(order, value) for values in ends for value, order in values.items()]
-    pairs.sort(key=_order)
+    pairs.sort(key=itemgetter(0))
     return tuple([value for _, value in pairs])
-
-
-def _order(pair: tuple[int, object]) -> int:
-    return pair[0]
 
 
 def _prune(root: _Node[_T], path: list[tuple[str, _Node[_T]]]) -> None:

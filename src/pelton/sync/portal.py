@@ -42,7 +42,6 @@ class _Call:
         self.outcome: Future[Any] = Future()
 
     def start(self) -> None:
-        """Start, on the loop."""
         if self.outcome.done():
             return
         try:
@@ -57,7 +56,6 @@ class _Call:
             self._answer(None, error)
 
     def cancel(self) -> None:
-        """Cancel, on the loop."""
         if self._task is not None:
             self._task.cancel()
         else:

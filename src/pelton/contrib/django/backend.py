@@ -32,12 +32,9 @@ __all__ = [
 ]
 
 
-def _room() -> str:
-    return "django.tasks" if django.VERSION >= (6, 0) and find_spec("django.tasks") else "django_tasks"
-
-
 def _load(module: str) -> Any:
-    return import_module(f"{_room()}{module}")
+    room = "django.tasks" if django.VERSION >= (6, 0) and find_spec("django.tasks") else "django_tasks"
+    return import_module(f"{room}{module}")
 
 
 root: Any = _load("")

@@ -298,7 +298,9 @@ class Broker:
             bucket = await self._exchanges()
             keys = bucket.keys()
             for key in [key async for key in keys]:
-                await self._change(key, lambda record: _without(record, name))
+                await self._change(
+                    key, lambda record: ExchangeRecord(record.type, [one for one in record.table if one[2] != name])
+                )
 
     # --- messages of durable queues
 
@@ -506,7 +508,3 @@ def _arrival(name: str, claims: Claims, job: ClaimedJob) -> Arrival:
         body = job.args.decode()
         message = {"body": body, "headers": {}, "properties": {"delivery_info": {}, "body_encoding": "utf-8"}}
     return Arrival(message, queue=name, claims=claims, job=job)
-
-
-def _without(record: ExchangeRecord, queue: str) -> ExchangeRecord:
-    return ExchangeRecord(record.type, [one for one in record.table if one[2] != queue])

@@ -194,7 +194,6 @@ def _key(version: int) -> str:
 
 
 def catalogue_version(database: Database) -> int:
-    """Return the present version."""
     return integer(database.value("SELECT value FROM meta WHERE key='catalogue'"))
 
 

@@ -163,7 +163,6 @@ class ConsumerRegistry:
         )
 
     def drop(self, key: Key) -> None:
-        """Forget a consumer."""
         stream, name = key
         self._forget_pushed(key)
         self._loaded.discard(self.by_name.made.get(key))
@@ -198,7 +197,6 @@ class ConsumerRegistry:
         return [self.by_name[stream, name] for name in self._by_stream.get(stream, ())]
 
     def rows_of(self, stream: str) -> list[ConsumerRow]:
-        """Return the rows of the consumers of a stream."""
         return [self.by_name.rows[stream, name] for name in self._by_stream.get(stream, ())]
 
     # --- their states

@@ -65,7 +65,6 @@ class Routes:
         self._reached.clear()
 
     def remove(self, stream: str, subjects: Iterable[str]) -> None:
-        """Remove a stream."""
         for subject in subjects:
             self._insert_beside(subject)
             self._index.remove(subject, stream)
@@ -79,7 +78,6 @@ class Routes:
         return self._index.overlapping(subject)
 
     def find(self, subject: str) -> StreamLog | None:
-        """Return the stream that takes a subject, or None."""
         log = self._known.get(subject)
         if log is not None:
             return log
@@ -479,7 +477,6 @@ class Registry:
         return consumer
 
     def delivery(self, consumer: ConsumerLog, request: PullRequest, now: int) -> Delivery:
-        """Return a delivery of a used consumer."""
         return Delivery(consumer, request, now, self.consumers.token_floor, self.interest_of(consumer.log))
 
     def settlement(self, consumer: ConsumerLog, now: int) -> Settlement:
@@ -487,12 +484,10 @@ class Registry:
         return Settlement(consumer, now, self.interest_of(consumer.log))
 
     def consumers_of(self, log: StreamLog) -> list[ConsumerLog]:
-        """Return the consumers of a stream."""
         return self.consumers.of(log.name)
 
     @property
     def num_consumers(self) -> int:
-        """The number of consumers."""
         return len(self.consumers.by_name)
 
     def listed_of(self, log: StreamLog) -> list[ConsumerLog]:
@@ -500,7 +495,6 @@ class Registry:
         return [consumer for consumer in self.consumers_of(log) if not consumer.config.direct]
 
     def listed_names(self, log: StreamLog) -> list[str]:
-        """Return the names of these."""
         return [row.name for row in self.consumers.rows_of(log.name) if not row.digest.direct]
 
     def idle_names(self, log: StreamLog, now: int) -> set[str]:
@@ -557,7 +551,6 @@ class Registry:
             interest.tidy(first)
 
     def consumer_of(self, origin: StreamLog, consumer: SourceConsumer) -> ConsumedOrigin:
-        """Return the consumer from which a source takes."""
         return ConsumedOrigin(self, self._bus, origin, consumer, self._now)
 
     def release(self, log: StreamLog, sequences: list[int]) -> None:

@@ -70,7 +70,6 @@ class Wakes:
         effects.arrived.clear()
 
     def copy(self) -> Wakes:
-        """Return an independent copy."""
         news = Wakes()
         news.streams, news.consumers = set(self.streams), set(self.consumers)
         news.arrived = {stream: set(subjects) for stream, subjects in self.arrived.items()}

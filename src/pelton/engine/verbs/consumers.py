@@ -148,7 +148,6 @@ def info_of(session: Session, stream: str, name: str) -> ConsumerInfo:
 
 
 def info(session: Session, request: ConsumerInfoRequest) -> ConsumerInfo:
-    """Return the info of a consumer."""
     sweep(session, session.now())
     consumer = session.registry.consumer(request.stream, request.name)
     if not session.db.is_read_only:

@@ -362,7 +362,6 @@ def _start_time(request: MsgGet) -> int | None:
 
 
 def delete_message(session: Session, request: MsgDelete) -> Success:
-    """Remove one message."""
     _check_unsigned(request.stream, seq=request.seq)
     log = fresh(session, request.stream)
     _check_open(log.config)

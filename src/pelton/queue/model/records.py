@@ -178,7 +178,6 @@ def _whole_delay(asked: float) -> float:
 
 
 def _end_by(error: BaseException, attempt: int, rules: JobRules) -> AttemptEnd:
-    """Return how an attempt ends that raised ``error``."""
     if isinstance(error, (JobCancelledError, Cancel)):
         return "Cancel"
     if isinstance(error, Discard):

@@ -273,7 +273,8 @@ class SlotExtender:
         # The lease of a job that has lost its slot runs out, so that it is taken anew.
         kept = [ack for ack in acks if ack.seq not in lost]
         answers = iter(await self._inner.ack(stream, consumer, kept) if kept else [])
-        return [_lost_error(stream, consumer, ack.seq) if ack.seq in lost else next(answers) for ack in acks]
+        why = "its slot of a limit was given to another job"
+        return [AckRejectedError(stream, consumer, ack.seq, why) if ack.seq in lost else next(answers) for ack in acks]
 
     async def _extend(self, place: str, jobs: Sequence[int]) -> list[int]:
         """Extend the slots of jobs at a place; return those that have none any more."""
@@ -292,7 +293,3 @@ class SlotExtender:
             except MovedError:
                 continue
             return lost
-
-
-def _lost_error(stream: str, consumer: str, job: int) -> AckRejectedError:
-    return AckRejectedError(stream, consumer, job, "its slot of a limit was given to another job")

@@ -103,7 +103,6 @@ class ConfigSection:
     size = integer
 
     def flag(self, *keys: str) -> bool | None:
-        """Return a boolean."""
         return self._read(keys, "true or false", lambda node: node.value if isinstance(node.value, bool) else None)
 
     def seconds(self, *keys: str) -> float | None:
@@ -123,7 +122,6 @@ class ConfigSection:
         return self._read(keys, "a block of texts", _mapping_of)
 
     def section(self, *keys: str) -> ConfigSection | None:
-        """Return a block."""
         name = keys[0]
         return self._read(
             keys,
@@ -132,8 +130,6 @@ class ConfigSection:
         )
 
     def sections(self, *keys: str) -> list[ConfigSection] | None:
-        """Return a list of blocks."""
-
         def read(node: ConfigNode) -> list[ConfigSection] | None:
             if isinstance(node.value, list) and all(isinstance(item.value, ConfigBlock) for item in node.value):
                 return [self.inside(item, keys[0]) for item in node.value]
@@ -249,7 +245,6 @@ def login_of(section: ConfigSection) -> AuthorizationConfig:
 
 
 def authorization_of(section: ConfigSection) -> AuthorizationConfig:
-    """Return an authorization block."""
     fields = section.fields(options_of(AuthorizationConfig))
     if (defaults := permissions_of(section, _DEFAULTS)) is not None:
         fields["default_permissions"] = defaults

@@ -490,11 +490,9 @@ class SettingsFindings:
         """Where keys stand that were read, by their paths, as the first of several spellings."""
 
     def error(self, at: ConfigPosition | None, text: str) -> None:
-        """Add an error."""
         self.errors.append(SettingsFault(at, text))
 
     def warn(self, at: ConfigPosition | None, text: str) -> None:
-        """Add a warning."""
         self.warnings.append(SettingsFault(at, text))
 
     def check(self) -> None:

@@ -81,7 +81,6 @@ class CommandLine(NamedTuple):
         return str(self.values.get("config", ""))
 
     def has(self, switch: Literal["check", "help", "json", "version"]) -> bool:
-        """Whether a switch is on."""
         return bool(self.values.get(switch, False))
 
 

@@ -448,7 +448,6 @@ FLAGS: Final[Mapping[str, Option]] = {
 
 
 def _reasons(*rows: tuple[str, str]) -> dict[str, str]:
-    """Return the reason of each key."""
     return {key: reason for keys, reason in rows for key in keys.split()}
 
 

@@ -167,7 +167,6 @@ class _Task:
         return ahead if limit is None else min(ahead, limit - self._taken - taken)
 
     def _seconds_left(self) -> float:
-        """Return the remaining seconds."""
         return inf if self._end is None else self._end - self._clock.monotonic()
 
     def _is_over(self) -> bool:

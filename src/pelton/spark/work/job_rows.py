@@ -119,7 +119,7 @@ class ResultRows:
         if failed:
             done = [index for index, job in enumerate(mine) if job.id not in failed]
             mine, rows = [mine[index] for index in done], rows.take(pa.array(done, pa.int64()))
-        self._complete(mine, _without(rows, _ENDINGS), rows)
+        self._complete(mine, rows.select([name for name in rows.schema.names if name not in _ENDINGS]), rows)
         for job in jobs:
             if not job.is_decided:
                 job.fail(MissingRowError())
@@ -219,7 +219,3 @@ def _seconds(delay: Any) -> float | None:
         return float(delay)
     except (TypeError, ValueError):
         raise ConfigError(f"column retry_after is {delay!r}: give seconds") from None
-
-
-def _without(rows: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    return rows.select([name for name in rows.schema.names if name not in names])
