@@ -24,6 +24,7 @@ from pelton.api import ConfigError, StoreError, StoreReadOnlyError, StoreSetting
 from pelton.engine.salvage import recount
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.promotion import open_writer
+from pelton.observe.samples import samples
 from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.keys import unlock
 from pelton.storage.standby import StandbyWriter, noting, sum_of_last_seqs
@@ -185,10 +186,26 @@ async def test_how_far_it_is_behind(plain: Pair) -> None:
         assert status.lag_seconds is not None
         plain.turn()
         assert standby_status(plain.standby).lag_messages == 0
+        async with plain.open(plain.standby, read_only=True) as copy:
+            found = {one.metric: one for one in await samples(copy, plain.standby)}
+        assert found["pelton_standby_lag_seconds"].labels == (plain.store,)
+        assert 0 <= found["pelton_standby_lag_seconds"].value < 60
+        await clock_was_set_back(plain)
     os.rename(plain.store, plain.store + "-gone")
     gone = standby_status(plain.standby)
     assert gone.lag_messages is None
     assert "no such file" in gone.problem
+
+
+async def clock_was_set_back(pair: Pair) -> None:
+    ahead = time.time_ns() + 3600 * 10**9
+    with closing(StandbyWriter(pair.store, pair.standby, None, now=lambda: ahead, verify=recount)) as writer:
+        writer.turn()
+    assert standby_status(pair.standby).lag_seconds == 0
+    pair.turn()
+    note = note_of(pair.standby)
+    assert note is not None
+    assert note.copied_ns < ahead
 
 
 # --- what may go wrong while it is copied

@@ -186,7 +186,9 @@ class _Following:
             try:
                 self._follow()
             except Fault as fault:
-                if fault.kind not in _PASSING or not os.path.exists(self._ends[0]):
+                # A standby that is damaged is copied again.
+                is_standbys = fault.kind == "corrupt" and fault.path == _real(self._ends[1])
+                if not (fault.kind in _PASSING or is_standbys) or not os.path.exists(self._ends[0]):
                     raise
                 self._note_problem(str(fault))
                 self._wait(_BACKOFF_S)

@@ -24,6 +24,7 @@ from pelton.queue import WorkerInfo
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
 from pelton.storage import backups_noted, writer_hold
+from pelton.storage.store_file import note_of
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are exported one by one, unless the caller says."""
@@ -215,6 +216,8 @@ def _store(path: str, now: float, wall_ns: int) -> Iterator[Sample]:
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
     for target, time in backups_noted(path).items():
         yield Sample("pelton_backup_age_seconds", (target,), (wall_ns - time) / SECOND)
+    if (note := note_of(os.path.realpath(path))) is not None and note.state == "standby" and note.copied_ns:
+        yield Sample("pelton_standby_lag_seconds", (note.source,), max(wall_ns - note.copied_ns, 0) / SECOND)
     disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
     yield Sample("pelton_store_disk_free_bytes", (), disk.f_bavail * disk.f_frsize)
 
@@ -298,6 +301,7 @@ CATALOGUE: Final[dict[str, Metric]] = {
             "How long a process was seen to write, and wrote nothing",
         ),
         Metric("pelton_backup_age_seconds", "gauge", ("target",), "Age of the last point of a backup that continues"),
+        Metric("pelton_standby_lag_seconds", "gauge", ("source",), "Since when a standby lacks what its store has"),
         Metric("pelton_alarm", "gauge", ("kind",), "Alarms of a kind, as the first page of the dashboard shows them"),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )

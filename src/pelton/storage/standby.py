@@ -430,10 +430,14 @@ class StandbyWriter:
         # What could not be folded is not the log of the new file.
         with suppress(FileNotFoundError):
             os.unlink(self._log_path())
+        # A power loss must not leave the log of one beside the file of the other.
+        folder = os.path.dirname(self._target)
+        sync_file(folder)
         os.replace(file, self._target)
+        sync_file(folder)
         if log is not None:
             os.replace(log, self._log_path())
-        sync_file(os.path.dirname(self._target))
+            sync_file(folder)
 
     def _check_same(self) -> None:
         """Refuse to copy over a file that is another store."""
