@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import lzma
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
+from random import Random
 
 import pytest
 from msgspec.structs import replace
@@ -16,7 +20,7 @@ from pelton.api import ConfigError, StoreBusyError, StoreError, StoreFullError, 
 from pelton.moving import BackupPoint, ContinuousBackup
 from pelton.moving.continuous_backup import AddressTarget, BackupTarget, FolderTarget
 from pelton.runtime import Runtime
-from pelton.storage import ReadOnlyDatabase
+from pelton.storage import ReadOnlyDatabase, integers
 from pelton.storage.pages import page_snapshot
 from pelton.testing import manual_runtime
 from tests.storage.stores import a_store, raw
@@ -78,11 +82,12 @@ async def change(path: Path, number: int, key: str | None = None) -> None:
         await stream.purge(seq=number * 20)
 
 
-@pytest.fixture(params=["folder", "memory"])
+@pytest.fixture(params=["folder", "memory", "fsspec"])
 def target(request: pytest.FixtureRequest, tmp_path: Path) -> BackupTarget:
     if request.param == "folder":
         return FolderTarget(os.fspath(tmp_path / "backup"))
-    return AddressTarget(f"memory://{tmp_path}", lambda seconds: None)
+    address = f"memory://{tmp_path}" if request.param == "memory" else f"file://{tmp_path}/backup"
+    return AddressTarget(address, lambda seconds: None)
 
 
 async def test_each_point_is_the_store_of_its_moment(tmp_path: Path, target: BackupTarget) -> None:
@@ -398,3 +403,62 @@ async def test_points_of_two_that_wrote_at_once_can_all_be_restored(tmp_path: Pa
     assert one.number == other.number
     for point in points:
         ContinuousBackup(folder).restore(tmp_path / f"{point.name}.pelton", at_ns=point.time_ns)
+
+
+_WRITER = """
+import asyncio, sys, pelton
+
+async def main(store):
+    async with pelton.open(store) as jet:
+        number = 0
+        while True:
+            number += 1
+            await jet.publish_batch([("s.x", b"%d" % number * 20)] * 10)
+            print(number, flush=True)
+
+asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_hundred_points_under_load_and_kills(tmp_path: Path) -> None:
+    store, folder = tmp_path / "a.pelton", tmp_path / "backup"
+    asyncio.run(a_store(store))
+    words = [sys.executable, "-m", "pelton", "backup", str(store), str(folder), "--every", "0.02s", "--keep", "1h"]
+    random = Random(7)
+    with subprocess.Popen([sys.executable, "-c", _WRITER, str(store)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        points: list[BackupPoint] = []
+        while len(points) < 100:
+            with subprocess.Popen(words, stdout=subprocess.PIPE) as process:
+                assert process.stdout is not None
+                for _ in range(random.randrange(1, 16)):
+                    process.stdout.readline()
+                # Written by then: what is acknowledged before a point is in it.
+                writer.stdout.readline()
+                process.kill()
+            points = ContinuousBackup(folder).points()
+        writer.kill()
+    last = 0
+    for point in points:
+        again = tmp_path / f"{point.name}.pelton"
+        ContinuousBackup(folder).restore(again, at_ns=point.time_ns)
+        with closing(ReadOnlyDatabase(os.fspath(again))) as read:
+            found = read.execute("SELECT count(*), min(seq), max(seq) FROM m_1").fetchall()[0]
+            count, first, highest = integers(found)
+        # A prefix of what was written, in whole batches, and never less than before.
+        assert (count, first) == (highest, 1)
+        assert (highest - 3) % 10 == 0
+        assert highest >= last
+        assert count == point.messages - _audited(again)
+        last = highest
+        again.unlink()
+    ContinuousBackup(folder).add(store)
+    named = {part.name for point in ContinuousBackup(folder).points() for part in point.parts}
+    assert {f"pages/{one.name}" for one in (folder / "pages").iterdir()} == named
+
+
+def _audited(path: Path) -> int:
+    with closing(ReadOnlyDatabase(os.fspath(path))) as read:
+        names = [str(name) for (name,) in read.execute("SELECT name FROM sqlite_schema WHERE name GLOB 'm_[0-9]*'")]
+        counts = [read.value(f"SELECT count(*) FROM {name}") for name in names if name != "m_1"]
+    return sum(int(count) for count in counts)

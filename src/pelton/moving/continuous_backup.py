@@ -524,6 +524,8 @@ class ContinuousBackup:
                     store.write(page)
                     told(done * PAGE_SIZE, point.size)
             if found := verify(file, key):
+                with suppress(OSError):
+                    os.unlink(file + "-damage")
                 raise StoreError(path, f"what was restored is damaged: {found[0]}; restore another point")
             set_apart(file, key_bytes(key), far=True)
             # On a thread, as the caller's own may run an event loop.

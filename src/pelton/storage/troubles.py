@@ -166,6 +166,9 @@ def _is_of(place: str, file: os.stat_result) -> bool:
 
 
 _BACKUPS: Final = "-backups"
+_MOST: Final = 1 << 20
+# Nothing is read from a link or a pipe of this name, or written to it.
+_FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def note_backup(path: str, target: str, time_ns: int) -> None:
@@ -174,16 +177,22 @@ def note_backup(path: str, target: str, time_ns: int) -> None:
     noted = backups_noted(path) | {target: time_ns}
     with suppress(OSError):
         mode = os.stat(path).st_mode & 0o666
-        with open(file + "-new", "w", opener=lambda name, flags: os.open(name, flags, mode)) as copy:
-            json.dump(noted, copy)
+        descriptor = os.open(file + "-new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, mode)
+        try:
+            os.write(descriptor, json.dumps(noted).encode())
+        finally:
+            os.close(descriptor)
         os.replace(file + "-new", file)
 
 
 def backups_noted(path: str) -> dict[str, int]:
     """Return the time of the last point of each backup that a store has, in wall nanoseconds."""
     try:
-        with open(os.path.realpath(path) + _BACKUPS, encoding="utf-8") as file:
-            found = json.load(file)
+        descriptor = os.open(os.path.realpath(path) + _BACKUPS, os.O_RDONLY | _FLAGS)
+        try:
+            found = json.loads(os.read(descriptor, _MOST))
+        finally:
+            os.close(descriptor)
     except (OSError, ValueError):
         return {}
     pairs = found.items() if isinstance(found, dict) else ()
