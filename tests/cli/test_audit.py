@@ -52,7 +52,7 @@ def test_errors_are_in_the_words_of_the_command_line(run: Run, address: str) -> 
     run("cron", "pause", "shop", "none", status=1)
     shown = run("audit").out
     assert "see 'pelton cron ls'" in shown
-    assert "schedules()" not in shown
+    assert "schedules()" not in shown + run("audit", "--json").out, "the page of the dashboard shows what is stored"
 
 
 def test_who_says_no_did_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ import msgspec
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile
 from pelton.api.times import SECOND, parse_rfc3339
-from pelton.cli.output import write_line
+from pelton.cli.output import text_for_people, write_line
 from pelton.runtime import Signal
 from pelton.runtime.processes import StopSignals
 
@@ -330,7 +330,7 @@ async def _run_audited(jet: Jet, options: argparse.Namespace) -> int:
     try:
         status = await options.verb(jet, options) or 0
     except PeltonError as error:
-        await record_action(jet, msgspec.structs.replace(entry, error=str(error)))
+        await record_action(jet, msgspec.structs.replace(entry, error=text_for_people(error)))
         raise
     done: str = getattr(options, "done", "")
     # If the answer to its question was no, it did nothing.

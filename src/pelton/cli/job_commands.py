@@ -28,6 +28,7 @@ from pelton.cli.arguments import (
 from pelton.cli.output import (
     confirm,
     plain,
+    text_for_people,
     write_done,
     write_facts,
     write_found,
@@ -236,8 +237,6 @@ async def _for_each(queue: Queue, ids: Iterable[str], do: Callable[[str], Awaita
 
 async def _reason(queue: Queue, job_id: str, error: Exception) -> str:
     """Return why something was not done for a job: of one that is there, that it is no dead letter."""
-    from pelton.cli.main import text_for_people  # which imports this for its commands
-
     try:
         job = await queue.get(job_id)
     except (JobNotFoundError, ConfigError) as unknown:

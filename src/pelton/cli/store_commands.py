@@ -30,10 +30,10 @@ from pelton.cli.arguments import (
     store_command,
     until_stopped,
 )
-from pelton.cli.main import text_for_people
 from pelton.cli.output import (
     Bar,
     Cell,
+    text_for_people,
     write_done,
     write_facts,
     write_json,

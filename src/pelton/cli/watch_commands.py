@@ -30,6 +30,7 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     plain,
+    text_for_people,
     write_done,
     write_facts,
     write_found,
@@ -118,8 +119,6 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
 @TABLE
 @option("--limit N", "at most so many, the newest (default 50)", default=50)
 async def _audit(jet: Jet, options: argparse.Namespace) -> None:
-    from pelton.cli.main import text_for_people  # which imports this for its commands
-
     write_found(
         options,
         [entry for _, entry in await observe.audit_entries(jet, limit=options.limit)],
