@@ -32,7 +32,7 @@ _HOMES = {
         "PathCodec",
         "SplitCodec",
     ),
-    "pelton.connect": ("ClusterOptions", "Jet", "open"),
+    "pelton.connect": ("ClusterOptions", "Jet", "Leaf", "open"),
     "pelton.engine.upkeep": ("backup", "compact", "migrate", "rekey", "restore", "salvage", "verify"),
     "pelton.jet": ("Consumer", "CoreMessage", "Subscription", "Message", "Metadata", "Savepoint", "SqlReads", "Stream"),
     "pelton.locks": ("Election", "ElectionOptions", "LockLease", "Leader", "Lock", "Semaphore", "Term"),

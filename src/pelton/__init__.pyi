@@ -37,6 +37,7 @@ from pelton.buckets import PathCodec as PathCodec
 from pelton.buckets import SplitCodec as SplitCodec
 from pelton.connect import ClusterOptions as ClusterOptions
 from pelton.connect import Jet as Jet
+from pelton.connect import Leaf as Leaf
 from pelton.connect import open as open
 from pelton.engine.upkeep import backup as backup
 from pelton.engine.upkeep import compact as compact

@@ -70,7 +70,7 @@ async def test_examples_of_a_page_run_and_print_what_it_says(
             served_store(tmp_path / "edge.pelton", flags) as edge,
         ):
             await answers_across(edge.url, hub.url)
-            await run_page(page, hub=hub.url, edge=edge.url)
+            await run_page(page, hub=hub.url, edge=edge.url, hub_leafs=f"nats://127.0.0.1:{port}")
         return
     if page.name not in NEED_SERVERS:
         await run_page(page)

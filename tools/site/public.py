@@ -314,6 +314,7 @@ INTERNAL: Final = frozenset(
         "Server.reload_settings",
         "Server.send_away",
         "Server.spawn",
+        "Server.take",
         "Server.clients",
         "Server.about",
         "ServerSettings.auth_timeout_of",

@@ -20,6 +20,7 @@ All of it relies on methods of nats-py that are not public: ``tests/cluster/test
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final, NamedTuple
@@ -38,6 +39,10 @@ _FINISH_S: Final = 1
 _MOST_PENDING: Final = 1 << 20
 
 
+Dial = Callable[[], socket.socket]
+"""Returns a socket to a server in this process. Raises OSError."""
+
+
 class Block(dict[str, str]):
     """Headers as received, undecoded: nats-py's own decoding keeps one value per name."""
 
@@ -54,11 +59,24 @@ class NoTlsError(nats.errors.Error):
 
 
 class _Transport(TcpTransport):
-    """TCP with or without TLS, whose closing is bounded in time: after a failed handshake it never ends."""
+    """TCP with or without TLS, whose closing is bounded in time: after a failed handshake it never ends.
 
-    def __init__(self, on_heard: Callable[[], None]) -> None:
+    With ``dial`` it is a socket that leads to a server in this process.
+    """
+
+    def __init__(self, on_heard: Callable[[], None], dial: Dial | None) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # nats-py leaves it so
         self._on_heard = on_heard
+        self._dial = dial
+
+    async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:
+        """Connect to a server."""
+        if self._dial is None:
+            await super().connect(uri, buffer_size, connect_timeout)
+            return
+        reader, writer = await asyncio.open_connection(sock=self._dial(), limit=buffer_size)
+        self._bare_io_reader = self._io_reader = reader
+        self._bare_io_writer = self._io_writer = writer
 
     def __bool__(self) -> bool:
         return True
@@ -87,9 +105,10 @@ Take = Callable[[str, str, bytes | None, bytes], None]
 class NatsClient(nats.aio.client.Client):
     """A connection to one server of a cluster at a time."""
 
-    def __init__(self, *, insists_on_tls: bool) -> None:
+    def __init__(self, *, insists_on_tls: bool, dial: Dial | None = None) -> None:
         super().__init__()
         self._insists_on_tls = insists_on_tls
+        self._dial = dial
         self._takes: dict[int, Take] = {}
         self.on_heard: Callable[[], None] = lambda: None
         """Called when a server has said its first word."""
@@ -162,7 +181,7 @@ class NatsClient(nats.aio.client.Client):
 
     async def _connect_to_server(self, s: Any) -> None:
         if self._transport is None:
-            self._transport = _Transport(lambda: self.on_heard())
+            self._transport = _Transport(lambda: self.on_heard(), self._dial)
         task = asyncio.current_task()
         # Each attempt to connect again comes by here.
         if task is not None and task is self._reconnection_task and task.cancelling():

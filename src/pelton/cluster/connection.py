@@ -306,7 +306,7 @@ class Connection:
 
     async def _connect(self) -> NatsClient:
         self._complaints.clear()
-        client = NatsClient(insists_on_tls=self.settings.insists_on_tls)
+        client = NatsClient(insists_on_tls=self.settings.insists_on_tls, dial=self.settings.dial)
         await connect_client(client, self.settings, self._on_complaint, self._on_lost, self._back, self._complaints)
         self._inbox = f"{self.settings.inbox_prefix}.{self._new_id()}."
         try:

@@ -11,8 +11,10 @@ again for every connection, so that you can renew it.
 from __future__ import annotations
 
 import os
+import socket
 import ssl
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -116,7 +118,8 @@ class ClusterSettings:
 
     ``servers`` are URLs for nats-py; ``name`` is the address without secrets, for errors and logs.
     ``patience`` limits, in seconds, how long an operation outlasts a lost connection or an election.
-    ``message_ids``: whether publishes without an id get one (docs/decisions/0012).
+    ``message_ids``: whether publishes without an id get one (docs/decisions/0012). ``dial`` returns a socket to a
+    server in this process, and is used instead of the addresses.
     """
 
     servers: tuple[str, ...]
@@ -127,6 +130,7 @@ class ClusterSettings:
     inbox_prefix: str = _INBOX
     patience: float = 30.0
     message_ids: bool = True
+    dial: Callable[[], socket.socket] | None = field(default=None, repr=False)
 
 
 def settings_of(
@@ -181,6 +185,16 @@ def settings_of(
         patience=seconds_to_ns("patience", patience) / 1e9,
         message_ids=message_ids,
     )
+
+
+def settings_by(dial: Callable[[], socket.socket], name: str, inbox_prefix: str) -> ClusterSettings:
+    """Return the settings for what a server in this process leads to; ``name`` is for errors and logs."""
+    return ClusterSettings(servers=("nats://in-process:4222",), name=name, inbox_prefix=inbox_prefix, dial=dial)
+
+
+def in_domain(settings: ClusterSettings, domain: str, patience: float | timedelta) -> ClusterSettings:
+    """Return the settings for another JetStream domain that the same servers lead to. Raises ConfigError."""
+    return replace(settings, api_prefix=_api_prefix(domain, None), patience=seconds_to_ns("patience", patience) / 1e9)
 
 
 def _api_prefix(domain: str | None, api_prefix: str | None) -> str:

@@ -3,24 +3,31 @@
 from __future__ import annotations
 
 import os
+import socket
 import ssl
 import sys
 import warnings
-from collections.abc import Awaitable, Callable, Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
+from importlib import import_module
 from itertools import count
-from typing import Any, Final, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack
 
 import msgspec
 
-from pelton.api import AccountLimits, Backend, ConfigError
+from pelton.api import AccountLimits, ConfigError, JetStreamMissingError, ServerUnreachableError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
+from pelton.api.times import Seconds
 from pelton.connect.store import Jet
 from pelton.engine import Engine, EngineSettings
-from pelton.runtime import Runtime, system_runtime
+from pelton.runtime import Deadline, Runtime, system_runtime
 from pelton.storage import OWNER_ONLY, SyncMode
+
+if TYPE_CHECKING:
+    from pelton.cluster import ClusterSettings
 
 
 def warn_without_gil() -> None:
@@ -37,8 +44,11 @@ def warn_without_gil() -> None:
 _MEMORY: Final = "memory:"
 _ADDRESSES: Final = "a path, 'memory:', 'nats://host:4222', 'tls://host' or 'context:path'"
 _SYNC_MODES: Final = ("commit", "interval", "off")
-_OF_WRITERS: Final = ("sync", "sync_interval", "busy_timeout", "limits", "mode")
+_OF_WRITERS: Final = ("sync", "sync_interval", "busy_timeout", "limits", "mode", "leaf")
 _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
+# How often a domain is looked for that nobody answers for, and how long while the hub is connected.
+_LOOK_S: Final = 0.2
+_DOMAIN_S: Final = 3.0
 _memory_stores = count(1)
 
 
@@ -75,6 +85,70 @@ class ClusterOptions(TypedDict, total=False):
     message_ids: bool
 
 
+class Leaf(msgspec.Struct, frozen=True):
+    """How a file joins a NATS system as its leaf node, from within the program: ``pelton.open(path, leaf=Leaf(...))``.
+
+    Nothing listens. Several processes may open the file so: one of them is connected, and another takes over once it
+    ends.
+    """
+
+    urls: str | Sequence[str]
+    """The hub, ``nats://HOST:7422`` or ``tls://HOST:7422``; several are tried in turn."""
+    domain: str = ""
+    """The JetStream domain of this file, by which the other side reaches it; empty for none."""
+    user: str | None = None
+    """The user that the hub knows, with ``password``."""
+    password: str | None = None
+    """The user's password."""
+    credentials: str | os.PathLike[str] | None = None
+    """A file with a user's JWT and seed, as ``nsc generate creds`` writes it. Needs ``pip install 'pelton[serve]'``."""
+    nkey: str | os.PathLike[str] | None = None
+    """A user's seed (``SU...``), or a file that holds one. Needs ``pip install 'pelton[serve]'``."""
+    tls_ca: str | os.PathLike[str] | None = None
+    """The authority that has signed the hub's certificate (PEM); the system's own if it is None."""
+    tls_cert: str | os.PathLike[str] | None = None
+    """The certificate that is shown to the hub, with ``tls_key``."""
+    tls_key: str | os.PathLike[str] | None = None
+    """The private key of the certificate."""
+    deny_imports: Sequence[str] = ()
+    """Subjects on which the hub sends nothing."""
+    deny_exports: Sequence[str] = ()
+    """Subjects on which the hub is sent nothing."""
+    reconnect: float = 1.0
+    """Seconds before a lost hub is tried again; each further attempt waits twice as long, up to 30."""
+
+    def __repr__(self) -> str:
+        # The addresses may hold a password.
+        return f"Leaf(domain={self.domain!r})"
+
+
+class LeafNode(Protocol):
+    """The leaf node of this process; ``reason`` is why its hub is not connected, "" while it is.
+
+    Replies to this process are told the hub by ``inbox_prefix``, so that it sends no others.
+    """
+
+    url: str
+    inbox_prefix: str
+
+    @property
+    def reason(self) -> str:
+        """Why it is not connected."""
+        ...
+
+    async def start(self, engine: Engine) -> None:
+        """Join the hub."""
+        ...
+
+    async def close(self) -> None:
+        """Leave it."""
+        ...
+
+    def dial(self) -> socket.socket:
+        """Return a socket to this process's server."""
+        ...
+
+
 class _FileOptions(TypedDict):
     """What :func:`open` was given for a file; None: not given."""
 
@@ -85,14 +159,14 @@ class _FileOptions(TypedDict):
     key: Key | None
     mode: int | None
     read_only: bool | None
+    leaf: Leaf | None
 
 
 class Opening:
     """A store about to be opened: ``await`` it, or use it as ``async with``."""
 
-    def __init__(self, connect: Callable[[], Awaitable[Backend]], runtime: Runtime) -> None:
+    def __init__(self, connect: Callable[[], Awaitable[Jet]]) -> None:
         self._connect = connect
-        self._runtime = runtime
         self._jet: Jet | None = None
 
     def __await__(self) -> Generator[Any, None, Jet]:
@@ -107,7 +181,7 @@ class Opening:
         await self._jet.close()
 
     async def _open(self) -> Jet:
-        return Jet(await self._connect(), self._runtime)
+        return await self._connect()
 
 
 def open(
@@ -120,6 +194,7 @@ def open(
     key: Key | None = None,
     mode: int | None = None,
     read_only: bool = False,
+    leaf: Leaf | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Opening:
@@ -140,6 +215,9 @@ def open(
     read; whatever writes, which includes deliveries and subscriptions, raises StoreReadOnlyError. What has expired is
     not read, but counts until a process that writes removes it.
 
+    ``leaf`` makes the file a leaf node of a NATS system, as long as it is open here: see :class:`Leaf` and
+    :meth:`Jet.domain`. A hub that is away stops nothing.
+
     A cluster: ``cluster`` takes the fields of :class:`ClusterOptions`. The cluster itself decides on durability.
 
     Raises ConfigError, also for an option of the other kind; ServerUnreachableError, ServerRefusedError,
@@ -159,17 +237,18 @@ def open(
         "key": key,
         "mode": mode,
         "read_only": read_only or None,
+        "leaf": leaf,
     }
     _refuse_unknown(cluster)
     scheme = _cluster_scheme(text)
     if scheme is None:
         _refuse(list(cluster), text, "a file", "a cluster")
-        return Opening(_file(text, given, runtime), runtime)
+        return Opening(_file(text, given, runtime))
     _refuse([option for option, value in given.items() if value is not None], text, "a cluster", "a file")
-    return Opening(_cluster(scheme, text, dict(cluster), runtime), runtime)
+    return Opening(_cluster(scheme, text, dict(cluster), runtime))
 
 
-def _file(text: str, given: _FileOptions, runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+def _file(text: str, given: _FileOptions, runtime: Runtime) -> Callable[[], Awaitable[Jet]]:
     _refuse_other_programs_names(text)
     settings = _engine_settings(
         text,
@@ -186,7 +265,8 @@ def _file(text: str, given: _FileOptions, runtime: Runtime) -> Callable[[], Awai
         raise ConfigError("'memory:' has no file, and so no permissions: leave mode= out")
     if given["key"] is not None and settings.memory:
         raise ConfigError("'memory:' has no file to encrypt: leave key= out")
-    return _engine(settings, given["key"], runtime, read_only=bool(given["read_only"]))
+    node = None if given["leaf"] is None else _leaf_node(given["leaf"], settings.path, runtime)
+    return _engine(settings, given["key"], runtime, node, read_only=bool(given["read_only"]))
 
 
 def _refuse_writers(options: list[str], settings: EngineSettings) -> None:
@@ -276,34 +356,84 @@ def _check_mode(mode: int) -> None:
 
 
 def _engine(
-    settings: EngineSettings, key: Key | None, runtime: Runtime, *, read_only: bool
-) -> Callable[[], Awaitable[Backend]]:
-    async def connect() -> Backend:
+    settings: EngineSettings, key: Key | None, runtime: Runtime, node: LeafNode | None, *, read_only: bool
+) -> Callable[[], Awaitable[Jet]]:
+    async def connect() -> Jet:
         opened = msgspec.structs.replace(settings, key=key_bytes(key))
         if read_only:
             from pelton.engine.read_only_engine import ReadOnlyEngine
 
-            return ReadOnlyEngine(opened, runtime)
-        return Engine(opened, runtime)
+            return Jet(ReadOnlyEngine(opened, runtime), runtime)
+        engine = Engine(opened, runtime)
+        if node is None:
+            return Jet(engine, runtime)
+        jet = Jet(engine, runtime, partial(_domain_by, node, runtime), node)
+        try:
+            await node.start(engine)
+        except BaseException:
+            await jet.close()
+            raise
+        return jet
 
     return connect
 
 
-def _cluster(scheme: str, address: str, options: dict[str, Any], runtime: Runtime) -> Callable[[], Awaitable[Backend]]:
+def _leaf_node(leaf: Leaf, path: str, runtime: Runtime) -> LeafNode:
+    check_instance("open", "leaf", leaf, Leaf, "give a pelton.Leaf, or leave it out")
+    # The server stands above this room, and few programs need it.
+    node: LeafNode = import_module("pelton.server.leaf_node").ProgramLeaf(leaf, path, runtime)
+    return node
+
+
+async def _domain_by(node: LeafNode, runtime: Runtime, name: str, patience: Seconds) -> Jet:
+    """Open a domain that the hub of a leaf node leads to, once it does."""
+    _need_nats("domain")
+    from pelton.cluster import in_domain, settings_by
+
+    settings = in_domain(settings_by(node.dial, node.url, node.inbox_prefix), name, patience)
+    deadline, connected = Deadline(runtime.clock, settings.patience), Deadline(runtime.clock, _DOMAIN_S)
+    while True:
+        try:
+            return await _join(settings, runtime)
+        except JetStreamMissingError:
+            if node.reason:
+                connected = Deadline(runtime.clock, _DOMAIN_S)
+            elif connected.left == 0:
+                raise
+            if deadline.left == 0:
+                raise ServerUnreachableError(settings.name, node.reason or "nobody answers there") from None
+        await runtime.clock.sleep(_LOOK_S)
+
+
+async def _join(settings: ClusterSettings, runtime: Runtime) -> Jet:
+    from pelton.cluster import Cluster, in_domain
+
+    async def domain(name: str, patience: Seconds) -> Jet:
+        return await _join(in_domain(settings, name, patience), runtime)
+
+    cluster = Cluster(settings, runtime)
+    await cluster.connect()
+    return Jet(cluster, runtime, domain)
+
+
+def _need_nats(what: str) -> None:
     try:
-        from pelton.cluster import Cluster, read_context, settings_of
+        import pelton.cluster  # noqa: F401  # the question is whether it is there
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "nats":
             raise
-        raise ConfigError(
-            f"a {scheme}: address needs nats-py, which is not installed: pip install 'pelton[cluster]'"
-        ) from None
+        raise ConfigError(f"{what} needs nats-py, which is not installed: pip install 'pelton[cluster]'") from None
+
+
+def _cluster(scheme: str, address: str, options: dict[str, Any], runtime: Runtime) -> Callable[[], Awaitable[Jet]]:
+    _need_nats(f"a {scheme}: address")
+    from pelton.cluster import read_context, settings_of
+
     if scheme == "context":
         address, options = read_context(address.partition(":")[2], options)
-    cluster = Cluster(settings_of(address, **options), runtime)
+    settings = settings_of(address, **options)
 
-    async def connect() -> Backend:
-        await cluster.connect()
-        return cluster
+    async def connect() -> Jet:
+        return await _join(settings, runtime)
 
     return connect

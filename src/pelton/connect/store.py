@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
 
+from pelton.api import Backend, ConfigError
 from pelton.api.arguments import (
     check_callback,
     check_instance,
@@ -21,6 +22,7 @@ from pelton.api.build import check_name
 from pelton.api.keys import Key
 from pelton.api.times import Seconds
 from pelton.jet import SqlReads, Streams
+from pelton.runtime import Runtime
 
 # Buckets, locks, queues and forwarding are loaded by the first call that needs them: a program that only publishes
 # starts in half the time.
@@ -32,8 +34,27 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
+class Companion(Protocol):
+    """What is closed with a store, before it."""
+
+    async def close(self) -> None:
+        """Close it."""
+        ...
+
+
 class Jet(Streams):
     """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
+
+    def __init__(
+        self,
+        backend: Backend,
+        runtime: Runtime,
+        domains: Callable[[str, Seconds], Awaitable[Jet]] | None = None,
+        companion: Companion | None = None,
+    ) -> None:
+        super().__init__(backend, runtime)
+        self._domains = domains
+        self._companion = companion
 
     async def queue(
         self,
@@ -206,7 +227,21 @@ class Jet(Streams):
         backend = self.backend.clone()
         # A cluster's jet belongs to the event loop that uses it first.
         backend.check_loop()
-        return Jet(backend, self.runtime)
+        return Jet(backend, self.runtime, self._domains)
+
+    async def domain(self, name: str, *, patience: Seconds = 30) -> Jet:
+        """Open the JetStream of another domain of the same NATS system, for the calling event loop; close it as well.
+
+        From a file that was opened with ``leaf=``, that of its hub, or another that the hub leads to; from a cluster,
+        that of one of its leaf nodes. It has the words of this store, as far as a cluster has them: streams, consumers,
+        buckets, queues. Needs the extra ``pip install 'pelton[cluster]'``.
+
+        ``patience`` in seconds bounds how long an operation, and this call, outlasts that it is away. Raises
+        ConfigError, also for a file that was opened without ``leaf=``; ServerUnreachableError, JetStreamMissingError.
+        """
+        if self._domains is None:
+            raise ConfigError("domain: this file has no hub: open it with leaf=pelton.Leaf('nats://HOST:7422')")
+        return await self._domains(name, patience)
 
     async def close(self) -> None:
         """Finish what is in progress and close the store; held locks are lost. Idempotent."""
@@ -215,7 +250,11 @@ class Jet(Streams):
             if "_lock_manager" in vars(self):
                 await self._lock_manager.close()
         finally:
-            await super().close()
+            try:
+                if self._companion is not None:
+                    await self._companion.close()
+            finally:
+                await super().close()
 
     async def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = (), until_empty: bool = False

@@ -194,8 +194,8 @@ class Bus:
         return any(subscriber is None or not subscriber.is_relay for subscriber in own)
 
     def others(self) -> list[SubscriptionRow]:
-        """Return the subscriptions of programs: those that do not stand for a server's clients."""
-        return [row for row in self._index.overlapping(">") if row.queue != RELAYED and not self._is_relayed(row)]
+        """Return the subscriptions that do not stand for clients of this process's server."""
+        return [row for row in self._index.overlapping(">") if not self._is_relayed(row)]
 
     @property
     def has_own(self) -> bool:

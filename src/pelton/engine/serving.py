@@ -23,7 +23,7 @@ from pelton.api import (
     StreamSource,
     api_error,
 )
-from pelton.engine.bus import Subscriber
+from pelton.engine.bus import RELAYED, Subscriber
 from pelton.engine.host import Host, public_error
 from pelton.engine.pulls import Pulls
 from pelton.engine.pushes import Pushes
@@ -52,6 +52,7 @@ class Serving:
         self._bus = host.session.bus
         self._registry = host.session.registry
         self._soon: list[Callable[[], None]] = []
+        self._own_inboxes = ""
 
     # --- which stream takes a message, and who else subscribes to it
 
@@ -77,8 +78,21 @@ class Serving:
         return self._bus.has_subscriptions and self._bus.has_others(subject)
 
     def others(self) -> list[tuple[str, str]]:
-        """Return what programs, not clients of a server, subscribe to: filters, each with its group or ""."""
-        return [(row.subject, row.queue) for row in self._bus.others()] if self._bus.has_subscriptions else []
+        """Return what programs subscribe to: filters, each with its group or "".
+
+        Of what other servers relay, which may be what a hub has asked them for, only the inboxes of their own programs.
+        """
+        if not self._bus.has_subscriptions:
+            return []
+        own = self.own_inboxes()
+        found = [row for row in self._bus.others() if row.queue != RELAYED or row.subject.startswith(own)]
+        return [(row.subject, "" if row.queue == RELAYED else row.queue) for row in found]
+
+    def own_inboxes(self) -> str:
+        """Return how the inboxes of programs begin that speak NATS with a server in their own process."""
+        if not self._own_inboxes:
+            self._own_inboxes = f"_INBOX_{self.store_id()}"
+        return self._own_inboxes
 
     def store_id(self) -> str:
         """Return the id that the store got when it was made."""

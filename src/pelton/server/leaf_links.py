@@ -181,8 +181,8 @@ class LeafLink:
         try:
             return await ended
         finally:
-            if not ended.done():
-                self.connection.close("Server Shutdown")
+            # Waiting for its end may have been cancelled, and its end with that.
+            self.connection.close("Server Shutdown")
             self.connection = None
 
     async def _open(self, url: str, on_end: Callable[[str], None]) -> LeafConnection:

@@ -55,8 +55,10 @@ class ServedAccounts:
         runtime: Runtime,
         store_ended: Callable[[Exception], None],
         new_token: Callable[[], str],
+        open_store: Callable[[EngineSettings], Engine] | None,
     ) -> None:
         self._server = server
+        self._open_store = open_store
         self._runtime = runtime
         self._store_ended = store_ended
         self._new_token = new_token
@@ -116,7 +118,7 @@ class ServedAccounts:
 
     def _open_link(self, account: ServerAccount, store: StoreSettings, domain: str) -> StoreLink:
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
-        engine = Engine(settings, self._runtime)
+        engine = self._open_store(settings) if self._open_store else Engine(settings, self._runtime)
         engine.on_end(self._store_ended)
         return StoreLink(engine, account, self._runtime, domain)
 
@@ -206,6 +208,7 @@ class Server:
     ``settings`` say where it listens, and what it grants. ``authenticator`` decides who is let in: without one,
     everybody is. `pelton serve` has one that reads users, nkeys and JWTs from a configuration file. ``failure`` is the
     error of a store that has failed for good, or None. ``resolver`` takes the accounts that an operator pushes.
+    ``open_store`` opens a store in another way than by its path.
     """
 
     settings: ServerSettings
@@ -213,7 +216,13 @@ class Server:
     configured: int
     reloads: int
 
-    def __init__(self, settings: ServerSettings, runtime: Runtime, authenticator: Authenticator | None = None) -> None:
+    def __init__(
+        self,
+        settings: ServerSettings,
+        runtime: Runtime,
+        authenticator: Authenticator | None = None,
+        open_store: Callable[[EngineSettings], Engine] | None = None,
+    ) -> None:
         self.settings = settings
         self.clock: Clock = runtime.clock
         self.authenticator: Authenticator = authenticator or ConfiguredDoor(
@@ -227,7 +236,7 @@ class Server:
         self.reloads = 0
         self._monitoring: MonitoringListener | None = None
         self._events = SystemEvents(self, lambda: self._accounts.by_name.get(settings.system_account), runtime)
-        self._accounts = ServedAccounts(self, runtime, self._store_ended, self.new_nonce)
+        self._accounts = ServedAccounts(self, runtime, self._store_ended, self.new_nonce, open_store)
         self.leafs: LeafLinks = LeafLinks(self, self._shared, runtime)
         self._changing = asyncio.Lock()
         self.roster: ClientRoster = ClientRoster(settings.max_closed_clients)
@@ -392,6 +401,10 @@ class Server:
         await self.close()
 
     # --- connections
+
+    async def take(self, connected: socket.socket) -> None:
+        """Let in a client by a socket that nobody has listened for."""
+        await let_in(connected, self._new_client, None)
 
     async def _accept(self, accepted: socket.socket) -> None:
         door = None if accepted.family == socket.AF_UNIX else self.settings.tls

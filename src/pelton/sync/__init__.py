@@ -30,7 +30,7 @@ _DERIVED: Final = """
     QueueInTransaction Claims JobHandle QueueEvents Flow FlowWithOptions FlowHandle Transaction JobTransaction
 """
 _OPTIONS: Final[dict[str, dict[str, Any]]] = {
-    "Jet": {"ends_portal": "close", "opens": ("clone",)},
+    "Jet": {"ends_portal": "close", "opens": ("clone", "domain")},
     "ObjectStore": {"as_given": ("put", "get_file")},
     "Queue": {"stops": {"work": "stop"}},
 }

@@ -30,6 +30,7 @@ from pelton.buckets.object_store import Target
 from pelton.buckets.upload import Content, Progress
 from pelton.columns.arrow_batches import Decode
 from pelton.connect.opening import ClusterOptions as ClusterOptions
+from pelton.connect.opening import Leaf as Leaf
 from pelton.engine.upkeep import backup as backup
 from pelton.engine.upkeep import compact as compact
 from pelton.engine.upkeep import migrate as migrate
@@ -212,6 +213,7 @@ __all__ = [
     "KeyFile",
     "LastHeaders",
     "Leader",
+    "Leaf",
     "LeaseLostError",
     "LimitError",
     "Lock",
@@ -479,6 +481,7 @@ class Jet:
     def delete_bucket(self, name: str) -> None: ...
     def delete_objects(self, name: str) -> None: ...
     def delete_stream(self, name: str) -> None: ...
+    def domain(self, name: str, *, patience: Seconds = 30) -> Jet: ...
     def elect(self, election: str, **options: Unpack[ElectionOptions]) -> Election: ...
     def feed(
         self, stream: str, to: Jet, *, name: str = "", filters: Sequence[str] = ..., until_empty: bool = False
@@ -559,6 +562,7 @@ def open(
     key: Key | None = None,
     mode: int | None = None,
     read_only: bool = False,
+    leaf: Leaf | None = None,
     runtime: Runtime | None = None,
     **cluster: Unpack[ClusterOptions],
 ) -> Jet: ...

@@ -289,7 +289,7 @@ def check_config(settings: ServerConfig, findings: SettingsFindings) -> None:
     _check_leafs(settings, findings)
 
 
-_HUB: Final = re.compile(r"(nats|tls|nats-leaf)://([^@/]+@)?(\[[^]]+\]|[^:/@\[\]]+)(:[0-9]{1,5})?/?", re.ASCII)
+HUB: Final = re.compile(r"(nats|tls|nats-leaf)://([^@/]+@)?(\[[^]]+\]|[^:/@\[\]]+)(:[0-9]{1,5})?/?", re.ASCII)
 
 
 def _check_leafs(settings: ServerConfig, findings: SettingsFindings) -> None:
@@ -297,7 +297,7 @@ def _check_leafs(settings: ServerConfig, findings: SettingsFindings) -> None:
     if settings.operator is not None:
         known = {*settings.operator.accounts, *settings.operator.stored}
     for remote in settings.leafnodes.remotes if settings.leafnodes is not None else ():
-        wrong = [url for url in remote.urls if _HUB.fullmatch(url) is None]
+        wrong = [url for url in remote.urls if HUB.fullmatch(url) is None]
         if wrong or not remote.urls:
             given = repr(wrong[0].rpartition("@")[2]) if wrong else "none"
             findings.error(None, f"leafnodes: the url of a hub is {given}: give nats://HOST:7422 or tls://HOST:7422")

@@ -165,7 +165,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     accounts: Mapping[str, AccountConfig] = msgspec.field(default_factory=dict)
     """The limits of accounts, and what they offer each other, by name."""
     endpoints: tuple[Endpoint, ...] = (Endpoint(),)
-    """Where clients connect."""
+    """Where clients connect; nowhere in a program that is a leaf node."""
     monitoring: Endpoint | None = None
     """Where reports are told over HTTP; None for nowhere."""
     tls: TlsDoor | None = None
@@ -214,7 +214,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The hubs whose leaf node the server is, each for an account."""
 
     def __post_init__(self) -> None:
-        if not self.endpoints:
+        if not (self.endpoints or self.leaf_remotes):
             raise ConfigError("a server needs a place to listen: a host and port, or a Unix socket")
         if not 0 < self.max_payload <= _LARGEST_PAYLOAD:
             raise ConfigError(f"max_payload is {self.max_payload}: give 1 to {_LARGEST_PAYLOAD} bytes")

@@ -1,0 +1,194 @@
+"""A program whose file is a leaf node, with no server that listens; and the domains across, in both directions."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, aclosing
+from pathlib import Path
+from typing import NamedTuple
+
+import nats
+import pytest
+from nats.aio.client import Client
+
+import pelton
+import pelton.sync
+from tests.conformance.cases.eventually import eventually
+from tests.kit.nats_server import free_ports, nats_server
+
+
+class Hub(NamedTuple):
+    """The addresses of a hub, for clients and for leaf nodes."""
+
+    url: str
+    leafs: str
+
+
+@pytest.fixture(scope="module")
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
+    (port,) = free_ports(1)
+    extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+    with nats_server(tmp_path_factory.mktemp("hub"), domain="hub", extra=extra) as server:
+        yield Hub(server.url, f"nats://127.0.0.1:{port}")
+
+
+@pytest.fixture
+async def at_hub(hub: Hub) -> AsyncIterator[Client]:
+    async with await nats.connect(hub.url) as client:
+        yield client
+
+
+def leaf(hub: Hub, **options: object) -> pelton.Leaf:
+    return pelton.Leaf(hub.leafs, domain="edge", reconnect=0.05, **options)
+
+
+@pytest.mark.parametrize("address", ["edge.pelton", "memory:"])
+async def test_each_side_uses_the_jetstream_of_the_other(hub: Hub, tmp_path: Path, address: str) -> None:
+    path = address if address == "memory:" else str(tmp_path / address)
+    async with AsyncExitStack() as stack:
+        edge = await stack.enter_async_context(pelton.open(path, leaf=leaf(hub)))
+        await edge.create_stream("orders", subjects=["orders.>"])
+        await edge.publish("orders.1", b"at the edge")
+        far = await stack.enter_async_context(await edge.domain("hub"))
+        near = await stack.enter_async_context(pelton.open(hub.url))
+        back = await stack.enter_async_context(await near.domain("edge"))
+        invoices = await far.create_stream("invoices", subjects=["invoices.>"], storage="memory")
+        assert (await far.publish("invoices.1", b"at the hub")).domain == "hub"
+        for name, streams, stored in (("edge", back, b"at the edge"), ("hub", far, b"at the hub")):
+            assert (await streams.account_info()).domain == name
+            stream = await streams.stream({"edge": "orders", "hub": "invoices"}[name])
+            consumer = await stream.create_consumer(durable_name="d", ack_policy="explicit")
+            [message] = await consumer.fetch(1, timeout=5)
+            assert message.data == stored
+            await message.ack()
+            assert (await consumer.info()).num_ack_pending == 0
+            async with aclosing(stream.ordered()) as ordered:
+                assert (await anext(ordered)).data == stored
+            bucket = await streams.create_bucket("settings")
+            assert await bucket.put("colour", b"red") == 1
+            assert (await bucket.get("colour")).value == b"red"
+            garage = await streams.queue("garage")
+            assert (await garage.enqueue("wash", car="car1")).id
+            await garage.delete()
+            await streams.delete_bucket("settings")
+        await invoices.delete()
+
+
+async def test_what_the_program_subscribes_to_and_answers(hub: Hub, at_hub: Client, tmp_path: Path) -> None:
+    async with pelton.open(tmp_path / "edge.pelton", leaf=leaf(hub)) as edge:
+        heard = await edge.subscribe("news.*")
+
+        async def is_heard() -> bool:
+            await at_hub.publish("news.1", b"from the hub")
+            return await heard.next(timeout=0.2) is not None
+
+        await eventually(is_heard, True)
+        messages = await at_hub.subscribe("told.*")
+        await at_hub.flush()
+        await edge.create_stream("told", subjects=["told.*"])
+
+        async def is_told() -> bool:
+            await edge.publish("told.1", b"from the edge")
+            try:
+                return (await messages.next_msg(0.2)).data == b"from the edge"
+            except nats.errors.TimeoutError:
+                return False
+
+        await eventually(is_told, True)
+
+
+def test_blocking_calls(hub: Hub, tmp_path: Path) -> None:
+    with pelton.sync.open(tmp_path / "edge.pelton", leaf=leaf(hub)) as edge, edge.domain("hub") as far:
+        assert far.account_info().domain == "hub"
+        assert edge.account_info().domain == ""
+
+
+PROGRAM = """
+import asyncio, sys, pelton
+async def main():
+    async with pelton.open(sys.argv[1], leaf=pelton.Leaf(sys.argv[2], domain="edge", reconnect=0.05)) as jet:
+        async with await jet.domain("hub"):
+            print("joined", flush=True)
+            await asyncio.Event().wait()
+asyncio.run(main())
+"""
+
+
+async def test_of_two_processes_one_is_the_leaf_and_the_other_takes_over(
+    hub: Hub, at_hub: Client, tmp_path: Path
+) -> None:
+    path = tmp_path / "edge.pelton"
+    with subprocess.Popen([sys.executable, "-c", PROGRAM, path, hub.leafs], stdout=subprocess.PIPE) as first:
+        assert first.stdout is not None
+        assert await asyncio.to_thread(first.stdout.readline) == b"joined\n"
+        try:
+            async with pelton.open(path, leaf=leaf(hub)) as edge:
+                await edge.create_stream("orders", subjects=["orders.>"])
+                # By the other process.
+                async with await edge.domain("hub") as far:
+                    assert (await far.account_info()).domain == "hub"
+
+                async def stored() -> int:
+                    return (await edge.account_info()).streams and (
+                        await (await edge.stream("orders")).info()
+                    ).state.messages
+
+                async def is_acknowledged() -> bool:
+                    try:
+                        await at_hub.request("orders.1", b"", timeout=1)
+                    except nats.errors.Error:
+                        return False
+                    return True
+
+                await eventually(is_acknowledged, True)
+                assert await stored() == 1
+                os.kill(first.pid, signal.SIGKILL)
+                await eventually(is_acknowledged, True)
+                await at_hub.request("orders.2", b"", timeout=1)
+                assert await stored() == 3
+        finally:
+            first.kill()
+
+
+async def test_what_cannot_be_a_leaf(hub: Hub, tmp_path: Path) -> None:
+    with pytest.raises(pelton.ConfigError, match="is a cluster, and leaf mean"):
+        pelton.open(hub.url, leaf=leaf(hub))
+    path = tmp_path / "edge.pelton"
+    for wrong, why in (
+        (pelton.Leaf("http://hub"), "the address of a hub is 'http://hub'"),
+        (pelton.Leaf([]), "the address of a hub is ''"),
+        (pelton.Leaf("nats://hub", domain="a.b"), "must be one token"),
+        (pelton.Leaf("nats://hub", user="a"), "belong together"),
+        (pelton.Leaf("nats://hub", nkey="SU", credentials="file"), "keep one of them"),
+        ("nats://hub", "give a pelton.Leaf"),
+    ):
+        with pytest.raises(pelton.ConfigError, match=why):
+            pelton.open(path, leaf=wrong)  # type: ignore[arg-type]  # one of them is wrong
+    with pytest.raises(pelton.ConfigError, match="leave them out"):
+        pelton.open(path, leaf=leaf(hub), read_only=True)
+    async with pelton.open(path) as plain:
+        with pytest.raises(pelton.ConfigError, match="this file has no hub"):
+            await plain.domain("hub")
+    assert "secret" not in repr(leaf(hub, user="me", password="secret"))
+
+
+async def test_a_hub_that_is_away(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    away = pelton.Leaf(f"nats://127.0.0.1:{port}", domain="edge", reconnect=0.05)
+    async with pelton.open(tmp_path / "edge.pelton", leaf=away) as edge:
+        await edge.create_stream("orders")
+        assert (await edge.publish("orders", b"works on")).seq == 1
+        with pytest.raises(pelton.ServerUnreachableError, match="Connect call failed"):
+            await edge.domain("hub", patience=0.5)
+        extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+        with nats_server(tmp_path / "hub", domain="hub", extra=extra):
+            far = await edge.domain("hub", patience=20)
+            assert (await far.account_info()).domain == "hub"
+        with nats_server(tmp_path / "hub", domain="hub", extra=extra):
+            await far.create_stream("invoices")
+        await far.close()
