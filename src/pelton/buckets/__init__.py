@@ -6,7 +6,6 @@ from pelton.buckets.bucket import create_bucket as create_bucket
 from pelton.buckets.bucket import delete_bucket as delete_bucket
 from pelton.buckets.bucket import make_token_bucket as make_token_bucket
 from pelton.buckets.bucket import open_bucket as open_bucket
-from pelton.buckets.bucket import raise_tokens as raise_tokens
 from pelton.buckets.bucket import reserve_first_token as reserve_first_token
 from pelton.buckets.bucket import update_bucket as update_bucket
 from pelton.buckets.bucket import written_through as written_through

@@ -33,7 +33,6 @@ from pelton.api.arguments import path_of
 from pelton.api.backend import Progress, StrPath
 from pelton.api.keys import Key, key_bytes
 from pelton.api.times import SECOND
-from pelton.buckets import raise_tokens
 from pelton.connect import open as open_store
 from pelton.engine.upkeep import public_faults, verify
 from pelton.moving.points import (
@@ -61,6 +60,7 @@ from pelton.moving.points import (
     size_of_index,
     time_of_next,
 )
+from pelton.moving.promotion import go_on_apart
 from pelton.runtime import Runtime, pause, system_runtime
 from pelton.storage import note_backup
 from pelton.storage.copies import set_apart, sync_file, unfinished
@@ -530,13 +530,13 @@ class ContinuousBackup:
             set_apart(file, key_bytes(key), far=True)
             # On a thread, as the caller's own may run an event loop.
             with ThreadPoolExecutor(1) as thread:
-                thread.submit(lambda: asyncio.run(_raise_tokens(file, key))).result()
+                thread.submit(lambda: asyncio.run(_go_on(file, key))).result()
         return point
 
 
-async def _raise_tokens(file: str, key: Key | None) -> None:
+async def _go_on(file: str, key: Key | None) -> None:
     async with open_store(file, key=key) as jet:
-        await raise_tokens(jet)
+        await go_on_apart(jet)
 
 
 def _without_login(address: str) -> str:

@@ -29,7 +29,7 @@ from pelton.api.backend import StrPath
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
 from pelton.api.times import SECOND
-from pelton.buckets.bucket import TOKENS_BUCKET
+from pelton.buckets.bucket import TOKENS_BUCKET, raise_tokens
 from pelton.buckets.coding import operation_of
 from pelton.connect import Jet
 from pelton.connect import open as open_store
@@ -253,7 +253,7 @@ async def promote(target: StrPath, *, key: Key | None = None, ask_source: bool =
             leases = system_runtime().clock.now() + _LEASES_S * SECOND
             await on_thread(lambda _: take_place(path, secret, leases))
             async with open_store(path, key=key) as jet:
-                await _renew_leases(jet)
+                await go_on_apart(jet)
             file.write(StandbyNote("store", found.source, found.copied_ns, found.last_seqs))
     except Fault as fault:
         raise public_error(fault) from None
@@ -284,8 +284,9 @@ def _complete(path: str, note: StandbyNote, key: bytes | None) -> str:
     return ""
 
 
-async def _renew_leases(jet: Jet) -> None:
-    """Let the buckets of locks and elections go on above all that the old store has given; see above."""
+async def go_on_apart(jet: Jet) -> None:
+    """Let a store that goes on in place of another give tokens above all of its, and keep its leases; see above."""
+    await raise_tokens(jet)
     ours: list[str] = []
     with suppress(BucketNotFoundError):
         names = (await jet.bucket(TOKENS_BUCKET)).keys()

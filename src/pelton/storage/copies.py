@@ -55,6 +55,15 @@ def set_tokens_apart(copy: Database, above: int = 0) -> None:
     copy.execute(f"UPDATE consumers SET {column}=?", (raise_token_floor(copy, max(above, integer(highest))),))
 
 
+# More often than a store raises its floor in its life: with each start of its machine, and each restore.
+_EPOCHS: Final = 1 << 12
+
+
+def set_tokens_far_apart(copy: Database) -> None:
+    """The same for a copy that goes on in place of its store: above all that the store can have given since."""
+    set_tokens_apart(copy, token_floor(copy) + _EPOCHS * (TOKEN_EPOCH if copy.schema > OF_EPOCHS else 1))
+
+
 _TRIES: Final = 100
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 
@@ -202,17 +211,15 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
     set_apart(file, key)
 
 
-# More often than a store raises its floor in its life: with each start of the machine, and each restore.
-_EPOCHS: Final = 1 << 12
-
-
 def set_apart(file: str, key: bytes | None, *, far: bool = False) -> None:
     """Let a copy of a store give its own tokens; ``far``: above all that the store has given since it was copied."""
     copy = Database(file, key=key, goal=0)
     try:
         with copy.writing():
-            ahead = _EPOCHS * (TOKEN_EPOCH if copy.schema > OF_EPOCHS else 1)
-            set_tokens_apart(copy, token_floor(copy) + ahead if far else 0)
+            if far:
+                set_tokens_far_apart(copy)
+            else:
+                set_tokens_apart(copy)
     except Fault as fault:
         # A damaged store is copied as it is.
         if fault.kind == "full":

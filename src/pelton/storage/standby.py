@@ -35,13 +35,13 @@ import apsw
 import msgspec
 
 from pelton.runtime import pause, stopwatch
-from pelton.storage.copies import copied_mode, set_tokens_apart, sync_file, take_name
-from pelton.storage.database import Database, token_floor
+from pelton.storage.copies import copied_mode, set_tokens_far_apart, sync_file, take_name
+from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
 from pelton.storage.read_only import ReadOnlyDatabase
 from pelton.storage.rows import integer, text
-from pelton.storage.schema import REPLACED_BY, TOKEN_EPOCH
+from pelton.storage.schema import REPLACED_BY
 from pelton.storage.store_file import NOTE, PROMOTING, StandbyNote, admitting, note_of
 from pelton.storage.wal import CHECKPOINT_PAGES, PAGE_SIZE, sync_to_disk
 
@@ -52,8 +52,6 @@ _BUSY_MS: Final = 10_000
 _PATIENCE_S: Final = 10.0
 _PAUSE_S: Final = 0.002
 _NOTE_NS: Final = 500_000_000
-# More than a store raises its floor in its life: with each start of its machine, and each restore.
-_EPOCHS: Final = 1 << 12
 
 Verify = Callable[[str], list[str]]
 """Returns what is damaged in the store at a path."""
@@ -502,6 +500,6 @@ def take_place(path: str, key: bytes | None, hold_leases_until: int) -> None:
         store.execute("PRAGMA synchronous=FULL")
         with store.writing():
             store.execute("DELETE FROM meta WHERE key=?", (REPLACED_BY,))
-            set_tokens_apart(store, token_floor(store) + _EPOCHS * TOKEN_EPOCH)
+            set_tokens_far_apart(store)
             buckets = "(SELECT id FROM streams WHERE name GLOB 'KV_*')"
             store.execute(f"UPDATE timers SET due=max(due, ?) WHERE stream IN {buckets}", (hold_leases_until,))
