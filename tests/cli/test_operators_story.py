@@ -91,7 +91,7 @@ def test_a_queue_is_drained_for_a_deployment(run: Run, address: str) -> None:
     hanging = _enqueue(address, "hang", "a")
     with _working(address):
         _begun(run, hanging)
-        assert "still held" in run("queue", "drain", "garage", "--timeout", "10ms", status=1).err
+        assert "workers still have" in run("queue", "drain", "garage", "--timeout", "10ms", status=1).err
         assert run("queue", "info", "garage", "--json").json["paused"]
         assert "! queue garage: It is paused" in run("info").out
         assert ("paused", "garage") in {(one["kind"], one["queue"]) for one in run("info", "--json").json["alarms"]}
@@ -192,7 +192,8 @@ def test_a_night(run: Run, address: str, tmp_path: Path, monkeypatch: pytest.Mon
         assert is_told("hangs")
         shown = {job["id"]: job["job"] for job in run("jobs", "ls", "garage", "--state", "running", "--json").json}
         assert shown == {hanging: "hang", frozen: "freeze"}
-        run("jobs", "cancel", "garage", hanging, frozen, "--reason", "they hang")
+        told = run("jobs", "cancel", "garage", hanging, frozen, "--reason", "they hang").lines
+        assert told[1] == f"job {frozen}: runs, and is told to end"
         run("jobs", "wait", "garage", hanging, "--timeout", "30s", status=1)
         run("queue", "pause", "garage")
         assert "paused" in wrong()

@@ -197,7 +197,10 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
         confirm(options, question)
     ended = await _for_each(queue, ids, lambda job_id: queue.cancel(job_id, reason=options.reason))
     told = {True: "cancelled", False: "had ended before"}
-    write_lines(options, {"cancelled": ended}, [f"job {job_id}: {told[how]}" for job_id, how in ended.items()])
+    # A function on a thread ends when it looks, or returns.
+    running = {job.id async for job in queue.jobs(state="running")} if any(ended.values()) else set[str]()
+    lines = [f"job {one}: {'runs, and is told to end' if one in running else told[how]}" for one, how in ended.items()]
+    write_lines(options, {"cancelled": ended}, lines)
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
 
 

@@ -267,7 +267,7 @@ class QueueWithSteering:
         looks = 0
         while held := await _describe_held(self._context, since):
             if deadline.is_over:
-                raise TimeoutError(f"queue {self.name!r}: after {limit:g} s, {held} are still held; it stays paused")
+                raise TimeoutError(f"queue {self.name!r}: after {limit:g} s, {held}; it stays paused")
             pause, left = _LOOK_S[min(looks, len(_LOOK_S) - 1)], deadline.left
             await clock.sleep(pause if left is None else min(pause, left))
             looks += 1
@@ -426,10 +426,10 @@ async def _pause_all(queue: QueueContext) -> int:
 
 
 async def _describe_held(queue: QueueContext, since: int) -> str:
-    """Return what is held, in words; empty if nothing is. ``since``: when the pause was stored."""
+    """Return who has jobs, in words; empty if nothing is. ``since``: when the pause was stored."""
     if await queue.stats.unlisted() is ALL_LISTED:
         held = await _count_running(queue)
-        return f"{held} jobs" if held else ""
+        return f"workers still have {held} jobs" if held else ""
     names = queue.names
     holding = 0
     async with aclosing(deliveries(await queue.jet.stream(names.running), names.worker_subject("*"))) as told:
@@ -437,7 +437,7 @@ async def _describe_held(queue: QueueContext, since: int) -> str:
             worker = _worker(record.data)
             # One that has died is forgotten after some time.
             holding += record.time_ns <= since or bool(worker.held or worker.running)
-    return f"jobs of {holding} workers" if holding else ""
+    return f"{holding} workers still have jobs" if holding else ""
 
 
 async def _count_running(queue: QueueContext) -> int:
