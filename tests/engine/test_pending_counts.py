@@ -31,12 +31,13 @@ async def test_both_ways_of_counting_agree(
             if draw.random() < 0.4:
                 await stream.purge(filter=draw.choice(["orders.b", "orders.a.x"]), keep=draw.randrange(3))
             counts = []
-            for many in (4, 1_000_000):
+            for many, shorter in ((4, 0), (4, 1), (1_000_000, 4)):
                 monkeypatch.setattr(log, "_MANY", many)
+                monkeypatch.setattr(log, "_SHORTER", shorter)
                 async with pelton.open(tmp_path / "shop.pelton", read_only=True) as look:
                     found = await (await look.stream("orders")).consumer("packer")
                     counts.append((await found.info()).num_pending)
-            assert counts[0] == counts[1]
+            assert len({*counts}) == 1
             assert (await consumer.info()).num_pending == counts[0]
         await jet.close()
     assert pelton.verify(tmp_path / "shop.pelton") == []

@@ -76,6 +76,7 @@ _LOAD: Final = f"SELECT dseq, n, due, waits, subject FROM pelton_deliveries WHER
 _decode: Final = msgspec.json.Decoder(tuple[int, int, int, int, int, int, int, int, int, int, int, int]).decode
 # Messages that are counted one by one without anybody noticing.
 _MANY: Final = 20_000
+_SHORTER: Final = 4
 # How often uses are recorded in an ``inactive_threshold`` at most.
 _USES_RECORDED: Final = 64
 _SAVE: Final = (
@@ -273,7 +274,8 @@ class ConsumerLog:
         behind = min(self.cursor - log.state.first + 1, log.state.msgs)
         if behind <= 0:
             return log.reader.count_of(self.condition)
-        if self.condition is not None and behind < _MANY < log.state.last - self.cursor:
+        ahead = log.state.last - self.cursor
+        if self.condition is not None and max(_MANY, _SHORTER * behind) < ahead:
             # What is known of the subjects counts all at once: of a long line of jobs, few are behind the cursor.
             return log.reader.count_of(self.condition) - log.table.count(log.state.first, self.cursor, self.condition)
         if self.condition is not None or self.cursor >= log.state.last:

@@ -85,7 +85,7 @@ async def test_the_limit_is_told_and_the_queue_stays_paused(jet: Jet) -> None:
     await queue.enqueue(job)
     async with working(queue):
         await asyncio.wait_for(began.wait(), 60)
-        with pytest.raises(TimeoutError, match=r"queue 'garage': after 0\.3 s, .*workers still have .*; it stays paused"):
+        with pytest.raises(TimeoutError, match=r"after 0\.3 s, .*workers still have .*; it stays paused"):
             await queue.drain(timeout=0.3)
         waiting = await queue.enqueue(job)
     assert (await queue.counts()).pending == 1
