@@ -29,6 +29,7 @@ from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.keys import unlock
 from pelton.storage.standby import StandbyWriter, noting, sum_of_last_seqs
 from pelton.storage.store_file import note_of
+from tests.kit.fencing import FencedRegister
 from tests.moving.test_copy import make_shop
 from tests.stores.test_old_stores import unpacked
 
@@ -534,3 +535,37 @@ async def test_what_was_taken_or_held_before_is_refused_after(plain: Pair, old_e
             [again] = await consumer.fetch(1, timeout=5)
             assert again.delivered.token > taken.delivered.token
             assert again.delivered.num_delivered == 2
+
+
+async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(plain: Pair, old_ends: None) -> None:
+    register, terms = FencedRegister(), FencedRegister()
+    begun, may_end = asyncio.Event(), asyncio.Event()
+    jobs = pelton.Jobs()
+
+    @jobs.job(timeout=60)
+    async def repair(car: str, context: pelton.JobContext) -> None:
+        first = not begun.is_set()
+        register.write("old" if first else "new", context.token)
+        begun.set()
+        if first:
+            await may_end.wait()
+            assert not register.write("old", context.token)
+
+    async with plain.open() as jet, jet.elect("boss", ttl=1) as term:
+        terms.write("old", term.token)
+        garage = await jet.queue("garage", jobs=jobs, exclusive=True, lease=1)
+        await garage.options(key="car1").enqueue(repair, "car1")
+        working = asyncio.ensure_future(garage.work(until_idle=True, handle_signals=False))
+        await begun.wait()
+        plain.turn()
+        await promote(plain.standby, ask_source=False)
+        async with plain.open(plain.standby) as new:
+            other = await new.queue("garage", jobs=jobs, exclusive=True, lease=1)
+            await other.work(until_empty=True, handle_signals=False)
+            async with new.elect("boss") as later:
+                assert terms.write("new", later.token)
+        # Cut off with the old store, the first worker and the first leader go on: whoever compares tokens refuses them.
+        may_end.set()
+        await working
+        assert not terms.write("old", term.token)
+    assert [(write.who, write.is_taken) for write in register.writes] == [("old", True), ("new", True), ("old", False)]
