@@ -238,7 +238,7 @@ class Tail(NamedTuple):
     with_headers: int
 
 
-_COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
+COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
 # Invalid text cannot even be read: bytes that have become text are selected as 0, which matches no checksum.
 DAMAGED_COLUMNS: Final = (
     "seq, ts, CAST(subject AS BLOB), iif(typeof(hdr)='text', 0, hdr), iif(typeof(data)='text', 0, data), crc"
@@ -281,10 +281,10 @@ class MessageTable:
         name = f"m_{stream}"
         self.name: str = name
         self._insert = f"INSERT INTO {name} VALUES(?, ?, ?, ?, ?, ?)"
-        self._get = f"SELECT {_COLUMNS} FROM {name} WHERE seq=?"
-        self._get_many = f"SELECT {_COLUMNS} FROM {name} WHERE seq IN (SELECT value FROM json_each(?))"
-        self._scan = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?+0"
-        self._scan_filtered = f"SELECT {_COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?+0"
+        self._get = f"SELECT {COLUMNS} FROM {name} WHERE seq=?"
+        self._get_many = f"SELECT {COLUMNS} FROM {name} WHERE seq IN (SELECT value FROM json_each(?))"
+        self._scan = f"SELECT {COLUMNS} FROM {name} WHERE seq>=? AND seq<=? ORDER BY seq LIMIT ?+0"
+        self._scan_filtered = f"SELECT {COLUMNS} FROM {name} WHERE seq>=? AND seq<=? AND {{}} ORDER BY seq LIMIT ?+0"
         self._sums = (
             "SELECT CAST(min(subject) AS BLOB), min(subject)=max(subject), count(*), "
             f"ifnull(sum({ORIGINAL_LENGTH}), 0), ifnull(sum(length(hdr)), 0), count(hdr) "
@@ -372,7 +372,7 @@ class MessageTable:
             return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # RowValues
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; its replacement fails the checksum.
-            rows = self._db.execute(sql.replace(_COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
+            rows = self._db.execute(sql.replace(COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
             return unpack_all([(seq, ts, text(subject), *rest) for seq, ts, subject, *rest in rows])  # type: ignore[misc]  # RowValues
 
     def walk(self, first: int, last: int, limit: int, condition: Condition | None = None) -> Iterator[MessageRow]:
@@ -402,7 +402,7 @@ class MessageTable:
 
     def last_where(self, upto: int, condition: Condition, *, after: int = 0) -> MessageRow | None:
         """Return the last row at or before ``upto``, and after ``after``, that meets ``condition``."""
-        sql = f"SELECT {_COLUMNS} FROM {self.name} WHERE seq>? AND seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
+        sql = f"SELECT {COLUMNS} FROM {self.name} WHERE seq>? AND seq<=? AND {condition.sql} ORDER BY seq DESC LIMIT 1"
         found = self._read(sql, (after, upto, *condition.bindings))
         return MessageRow._make(found[0]) if found else None
 

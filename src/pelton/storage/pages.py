@@ -22,13 +22,13 @@ from contextlib import ExitStack, closing, contextmanager
 from hashlib import blake2b
 from itertools import islice
 from struct import unpack_from
-from typing import Any, Final
+from typing import Final, cast
 
 import apsw
 
 from pelton.storage.database import Database
 from pelton.storage.faults import Fault, translated
-from pelton.storage.messages import DAMAGED_COLUMNS, all_intact, intact, unpack, unpack_all
+from pelton.storage.messages import COLUMNS, DAMAGED_COLUMNS, RowValues, all_intact, intact, unpack, unpack_all
 from pelton.storage.rows import integer, text
 from pelton.storage.schema import pragma
 from pelton.storage.wal import PAGE_SIZE
@@ -122,16 +122,21 @@ class PageSnapshot:
         return [name for name in names if _MESSAGES.fullmatch(name)]
 
     def _damaged_rows(self, table: str) -> Iterator[str]:
-        cursor = self._source.execute(f"SELECT {DAMAGED_COLUMNS} FROM {table}")
-        while rows := [_readable(row) for row in islice(cursor, _ROWS)]:
-            if not all_intact(unpack_all(rows)):
-                names = (row[0] for row in rows if not intact(unpack(row)))
-                yield from (f"message {seq} of table {table} does not match its checksum" for seq in names)
-
-
-def _readable(row: Any) -> Any:
-    seq, ts, subject, hdr, data, crc = row
-    return seq, ts, subject.decode(errors="replace") if isinstance(subject, bytes) else subject, hdr, data, crc
+        cursor = self._source.execute(f"SELECT {COLUMNS} FROM {table}")
+        try:
+            while rows := list(islice(cursor, _ROWS)):
+                if not all_intact(unpack_all(rows)):
+                    break
+            else:
+                return
+        except UnicodeDecodeError:
+            # Damaged text cannot even be read.
+            pass
+        for row in self._source.execute(f"SELECT {DAMAGED_COLUMNS} FROM {table}"):
+            seq, ts, subject, hdr, data, crc = cast(RowValues, row)
+            told = subject.decode(errors="replace") if isinstance(subject, bytes) else subject
+            if not intact(unpack((seq, ts, told, hdr, data, crc))):
+                yield f"message {seq} of table {table} does not match its checksum"
 
 
 @contextmanager
