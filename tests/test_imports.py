@@ -144,6 +144,8 @@ PLANNED = {
     ("setup.py", "has_exclusive_subjects"),
     # Whether deliveries are listed, or are told by the records of workers.
     ("scan.py", "own_verbs"),
+    # Whether a consumer knows of a message as soon as it is stored.
+    ("scan.py", "atomic_batches"),
     # Whether a flow, or what follows from an event, is stored at once or in an order that can be repeated.
     ("flows.py", "atomic_batches"),
     ("reactor.py", "atomic_batches"),

@@ -46,7 +46,9 @@ def test_every_command_has_help(name: str, capsys: pytest.CaptureFixture[str]) -
     with pytest.raises(SystemExit) as ended:
         main([name, "--help"])
     assert ended.value.code == 0
-    assert f"usage: pelton {name}" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert f"usage: pelton {name}" in shown
+    assert not re.search(r"`|\*\*", shown), "a terminal shows no markup"
     assert callable(parser(name).parse_args)
 
 

@@ -109,7 +109,7 @@ _SPLAY: Final = 0.75
 _REFRESH_S: Final = 0.5
 
 
-@declare("elect", description=__doc__)
+@declare("elect", description=__doc__.partition("\n\n")[2])
 @option("[ADDRESS]", "a store's file or a cluster (default: a new file)")
 @option("--bucket BUCKET", "created if missing (default DEMO_ELECTION)", default="DEMO_ELECTION")
 @option("--key KEY", "the key of the election (default demo)", default="demo")

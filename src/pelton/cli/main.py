@@ -92,6 +92,10 @@ class CommandParser(argparse.ArgumentParser):
         known = f"choose from {', '.join(map(str, action.choices))}" if len([*action.choices]) < _FEW else "see --help"
         raise argparse.ArgumentError(action, f"there is no {value!r}: {near or known}")
 
+    def format_help(self) -> str:
+        """Return the help: what the site shows as code is plain on a terminal."""
+        return super().format_help().replace("`", "")
+
     def error(self, message: str) -> NoReturn:
         """Write what is wrong, and end with status 2."""
         known, _, rest = message.partition("unrecognized arguments: ")

@@ -7,15 +7,13 @@ after the other.
 
 The exit status is 0 when it ended in order, 1 when it failed or could not start, 2 for a wrong command line, and
 128 + N when a second signal N ended it.
-
-**Keeps a number of processes working: starts them, replaces those that die, passes signals on, ends when all have.**
-Each child has a task that lets it live one life after another. A life ends when the child was asked to stop (the
-command ends, or it is to be replaced by one with newer code), when it has run its number of jobs, or when it dies: then
-the next one begins after a wait that doubles each time, until a child has lived for a while.
-
-No signal is sent to a child that is to stop: its socket is closed, so that a supervisor that is killed stops them too,
-and that a service manager may send its signal to all processes, without a child that sees two.
 """
+# The supervisor: each child has a task that lets it live one life after another. A life ends when the child was asked
+# to stop (the command ends, or it is to be replaced by one with newer code), when it has run its number of jobs, or
+# when it dies: then the next one begins after a wait that doubles each time, until a child has lived for a while.
+#
+# No signal is sent to a child that is to stop: its socket is closed, so that a supervisor that is killed stops them
+# too, and that a service manager may send its signal to all processes, without a child that sees two.
 
 from __future__ import annotations
 

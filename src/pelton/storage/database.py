@@ -133,7 +133,9 @@ class SnapshotOnlyError(Exception):
 
 
 _CUT_OFF: Final = "its first pages are damaged, or it was cut off: salvage what is left, or restore a backup"
-_NO_FIRST_PAGES: Final = "its first pages are damaged or missing, and nothing is found without them: restore a backup"
+_NO_FIRST_PAGES: Final = (
+    "the pages that list its tables are damaged or missing, nothing is found without them: restore a backup"
+)
 
 
 class Database:
