@@ -141,6 +141,21 @@ async def test_nothing_is_missed_when_the_log_begins_anew(pair: Pair) -> None:
         pair.check()
 
 
+async def test_two_followers_take_turns(plain: Pair) -> None:
+    async with plain.open() as jet:
+        await jet.create_stream("orders", subjects=["orders"])
+        with plain.follower() as one, plain.follower() as other:
+            for number in range(40):
+                await jet.publish("orders", b"x" * 2000)
+                if not number % 5:
+                    fold_log(plain.store, None, "FULL")
+                (one, other)[number % 3 == 1].turn()
+            other.turn()
+            plain.check()
+            one.turn()
+            plain.check()
+
+
 async def test_a_standby_is_only_read(pair: Pair) -> None:
     async with pair.open() as jet:
         orders = await jet.create_stream("orders", subjects=["orders"], allow_direct=True)

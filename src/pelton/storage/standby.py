@@ -336,8 +336,10 @@ class StandbyWriter:
         return self._target + "-wal"
 
     def _is_at(self, at: LogPosition) -> bool:
+        """Whether the standby is as this follower has left it: another one may have gone on from there."""
         try:
-            return os.path.getsize(self._log_path()) == at.bytes
+            with open(self._log_path(), "rb") as log:
+                return os.fstat(log.fileno()).st_size == at.bytes and log.read(_HEADER) == at.header
         except FileNotFoundError:
             return not at.bytes and os.path.exists(self._target)
 
