@@ -99,19 +99,20 @@ class RollCall:
             await (await self._queue.jet.stream(self._queue.names.running)).purge(filter=self._subject)
 
     async def _tell_on(self) -> None:
-        minute = self._queue.clock.now() // MINUTE
+        clock = self._queue.clock
+        minute = clock.now() // MINUTE
         while True:
-            seen, told = self._now.generation, self._queue.clock.boottime()
+            seen, told = self._now.generation, clock.boottime()
             try:
                 await self._queue.backend.publish(self._subject, _encode(self._present()), _TTL)
-                if minute != (minute := self._queue.clock.now() // MINUTE):
+                if minute != (minute := clock.now() // MINUTE):
                     await note_backlogs(self._queue.jet)
                     await note_trend(self._queue.jet, self._queue.names)
             except PeltonError as error:
                 name = self._queue.name
                 _log.debug("a worker of queue %r is not seen: %s", name, error, extra={"queue": name})
-            while await self._now.wait_at_most(self._queue.clock, min(_BUSY_S, _EVERY_S), seen) == seen:
-                if self._queue.clock.boottime() - told >= _EVERY_S or self._present().running:
+            while await self._now.wait_at_most(clock, min(_BUSY_S, _EVERY_S), seen) == seen:
+                if clock.boottime() - told >= _EVERY_S or self._present().running:
                     break
 
 
