@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -80,8 +81,10 @@ async def _ask(client: Client, verb: str, **fields: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def _client(url: str) -> AsyncIterator[Client]:
-    client = await nats.connect(url, max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore)
+async def _client(url: str | Sequence[str]) -> AsyncIterator[Client]:
+    client = await nats.connect(
+        url if isinstance(url, str) else [*url], max_reconnect_attempts=-1, reconnect_time_wait=0.1, error_cb=_ignore
+    )
     try:
         yield client
     finally:
@@ -139,13 +142,13 @@ async def _settled(here: Client, there: Client) -> None:
     raise AssertionError(f"O, S, M, E, ME hold {counts}, still")
 
 
-async def _make_streams(here: Client, there: Client) -> None:
+async def _make_streams(here: Client, there: Client, replicas: int = 1) -> None:
     hub, edge = {"name": "O", "external": {"api": "$JS.hub.API"}}, {"name": "E", "external": {"api": "$JS.edge.API"}}
-    await _ask(there, "STREAM.CREATE.O", name="O", subjects=["o.*"])
+    await _ask(there, "STREAM.CREATE.O", name="O", subjects=["o.*"], num_replicas=replicas)
     await _ask(here, "STREAM.CREATE.E", name="E", subjects=["e.*"])
     await _ask(here, "STREAM.CREATE.S", name="S", sources=[hub])
     await _ask(here, "STREAM.CREATE.M", name="M", mirror=hub)
-    await _ask(there, "STREAM.CREATE.ME", name="ME", mirror=edge)
+    await _ask(there, "STREAM.CREATE.ME", name="ME", mirror=edge, num_replicas=replicas)
 
 
 async def _judge(here: Client, there: Client, at_hub: Record, at_edge: Record) -> list[str]:
@@ -190,6 +193,7 @@ class _Troubles:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+@pytest.mark.timeout(600)
 async def test_a_leaf_and_its_hub_through_troubles(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (port,), random = free_ports(1), Random(20261128)
     extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
@@ -211,3 +215,98 @@ async def test_a_leaf_and_its_hub_through_troubles(tmp_path: Path, request: pyte
                     await asyncio.gather(*writers)
                     assert await _judge(here, there, at_hub, at_edge) == []
                     print(troubles.done, len(at_hub.acked), len(at_edge.acked))
+
+
+_WHILE_APART = 100_000
+
+
+async def _publish_many(client: Client, subject: str, record: Record) -> None:
+    js = client.jetstream(timeout=60)
+    for first in range(0, _WHILE_APART, 1000):
+        numbers = range(first, first + 1000)
+        await asyncio.gather(*(js.publish(f"{subject}.{number % 7}", b"%d" % number) for number in numbers))
+        record.acked += numbers
+
+
+@pytest.mark.timeout(600)
+async def test_a_hundred_thousand_messages_of_each_side_while_they_are_apart(tmp_path: Path) -> None:
+    (port,) = free_ports(1)
+    extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
+    with nats_server(tmp_path / "hub", domain="hub", extra=extra) as hub:
+        async with network(port) as net:
+            flags = ("--leaf", f"nats://127.0.0.1:{net.port}", "--domain", "edge")
+            with served_store(tmp_path / "edge.pelton", flags) as leaf:
+                async with _client(leaf.url) as here, _client(hub.url) as there:
+                    at_hub, at_edge = Record(), Record()
+                    net.cut()
+                    await _make_streams(here, there)
+                    await asyncio.gather(_publish_many(there, "o", at_hub), _publish_many(here, "e", at_edge))
+                    begun = time.monotonic()
+                    net.mend()
+                    await _settled(here, there)
+                    print(f"caught up in {time.monotonic() - begun:.1f} s")
+                    assert await _judge(here, there, at_hub, at_edge) == []
+
+
+@contextmanager
+def _three_hubs(home: Path) -> Iterator[tuple[dict[str, NatsServer], list[int]]]:
+    """Run a cluster whose servers all take leaf nodes; return them by their names, and the ports for that."""
+    ports, leafs = (free := free_ports(6))[:3], free[3:]
+    servers = {}
+    for index, (port, leaf) in enumerate(zip(ports, leafs, strict=True)):
+        routes = json.dumps([f"nats-route://127.0.0.1:{other}" for other in ports if other != port])
+        extra = (
+            f'cluster {{ name: hub, listen: "127.0.0.1:{port}", routes: {routes} }}\n'
+            f'leafnodes {{ listen: "127.0.0.1:{leaf}" }}'
+        )
+        servers[f"n{index}"] = NatsServer(home / f"n{index}", domain="hub", name=f"n{index}", extra=extra)
+    try:
+        for server in servers.values():
+            server.start()
+        yield servers, leafs
+    finally:
+        for server in servers.values():
+            server.kill()
+
+
+async def _elected(there: Client, here: Client) -> None:
+    """Make the streams once the cluster has a leader."""
+    for _ in range(100):
+        try:
+            await _make_streams(here, there, replicas=3)
+        except (AssertionError, NatsError, TimeoutError):
+            await asyncio.sleep(0.2)
+        else:
+            return
+    raise AssertionError("the cluster has no leader, still")
+
+
+@pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+@pytest.mark.timeout(600)
+async def test_the_hub_of_three_that_a_leaf_is_connected_to_is_killed(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    with _three_hubs(tmp_path) as (servers, leafs):
+        urls = json.dumps([f"nats://127.0.0.1:{port}" for port in leafs])
+        config = tmp_path / "edge.conf"
+        config.write_text(f"leafnodes {{ remotes: [{{ urls: {urls} }}] }}\njetstream {{ domain: edge }}\n")
+        with served_store(tmp_path / "edge.pelton", ("-c", str(config))) as leaf:
+            hubs = [server.url for server in servers.values()]
+            async with _client(leaf.url) as here, _client(hubs) as there:
+                await _elected(there, here)
+                at_hub, at_edge, stop = Record(), Record(), asyncio.Event()
+                writers = [
+                    asyncio.create_task(_write(there, "o", at_hub, Random(1), until=stop)),
+                    asyncio.create_task(_write(here, "e", at_edge, Random(2), until=stop)),
+                ]
+                for _ in range(1 + int(request.config.getoption("--restarts")) // 60):
+                    # One of them is the one that it is connected to, which is another then.
+                    for server in servers.values():
+                        await asyncio.sleep(1)
+                        await asyncio.to_thread(server.kill)
+                        await asyncio.sleep(1)
+                        await asyncio.to_thread(server.start)
+                stop.set()
+                await asyncio.gather(*writers)
+                assert await _judge(here, there, at_hub, at_edge) == []
+                print(len(at_hub.acked), len(at_edge.acked))
