@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import nats
 import pytest
@@ -18,6 +18,8 @@ from nats.aio.client import Client
 
 import pelton
 import pelton.sync
+from pelton import observe
+from pelton.metrics import metrics_text
 from tests.conformance.cases.eventually import eventually
 from tests.kit.nats_server import free_ports, nats_server
 
@@ -43,7 +45,7 @@ async def at_hub(hub: Hub) -> AsyncIterator[Client]:
         yield client
 
 
-def leaf(hub: Hub, **options: object) -> pelton.Leaf:
+def leaf(hub: Hub, **options: Any) -> pelton.Leaf:
     return pelton.Leaf(hub.leafs, domain="edge", reconnect=0.05, **options)
 
 
@@ -185,10 +187,31 @@ async def test_a_hub_that_is_away(tmp_path: Path) -> None:
         assert (await edge.publish("orders", b"works on")).seq == 1
         with pytest.raises(pelton.ServerUnreachableError, match="Connect call failed"):
             await edge.domain("hub", patience=0.5)
+        # As any process tells it that has the file open.
+        path = str(tmp_path / "edge.pelton")
+
+        async def told() -> list[str]:
+            health = await observe.health_facts(edge, path, (), ())
+            return [alarm.text for alarm in observe.alarms_of(health) if alarm.kind == "hub"]
+
+        async def is_away() -> bool:
+            return [f"The hub nats://127.0.0.1:{port} is away" in text for text in await told()] == [True]
+
+        async def is_well() -> bool:
+            return not await told()
+
+        await eventually(is_away, True)
         extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
         with nats_server(tmp_path / "hub", domain="hub", extra=extra):
             far = await edge.domain("hub", patience=20)
             assert (await far.account_info()).domain == "hub"
+            await eventually(is_well, True)
+            [hub] = (await observe.store_summary(edge, path)).hubs
+            assert (hub.domain, hub.reason, hub.attempts, hub.pid) == ("edge", "", 0, os.getpid())
+            assert hub.connected_ns
+            text, _ = await metrics_text(edge, path=path)
+            assert f'pelton_leaf_connected{{hub="nats://127.0.0.1:{port}"}} 1.0' in text.decode()
         with nats_server(tmp_path / "hub", domain="hub", extra=extra):
             await far.create_stream("invoices")
         await far.close()
+    assert not os.path.exists(f"{path}-leafs")

@@ -14,7 +14,8 @@ from urllib.parse import quote
 
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
-from pelton.api.wording import bytes_text, moment_text
+from pelton.api.times import SECOND
+from pelton.api.wording import bytes_text, moment_text, span_text
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -40,6 +41,7 @@ from pelton.cli.output import (
 )
 from pelton.connect import Jet
 from pelton.runtime.processes import StopSignals
+from pelton.storage import LeafNote
 
 if TYPE_CHECKING:
     from pelton.dashboard.access import AccessToken
@@ -72,10 +74,18 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "file": bytes_text(store.file_bytes) if path else "",
             "log": bytes_text(store.log_bytes) if path else "",
             "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
+            **{f"hub {hub.url}": _hub_text(hub, jet.runtime.clock.now()) for hub in store.hubs},
             "alarms": len(alarms) or "none: all is well",
         },
         [f"  ! {f'queue {alarm.queue}: ' if alarm.queue else ''}{alarm.text}" for alarm in alarms],
     )
+
+
+def _hub_text(hub: LeafNote, now: int) -> str:
+    if not hub.connected_ns:
+        return "not connected"
+    since = span_text((now - hub.connected_ns) // SECOND)
+    return f"connected for {since}, rtt {hub.rtt * 1e3:.1f} ms, {hub.in_msgs} messages in, {hub.out_msgs} out"
 
 
 # --- ``pelton metrics``: the metrics of a store for Prometheus, on a port or once

@@ -20,11 +20,11 @@ from pelton.observe.queues import workers_present
 from pelton.observe.summaries import QueueSummary, StreamSummary
 from pelton.queue import WorkerInfo
 from pelton.queue.model.naming import QueueNames
-from pelton.storage import WriterHold, writer_hold
+from pelton.storage import LeafNote, WriterHold, leafs_noted, writer_hold
 
 AlarmKind = Literal[
-    "disk", "corrupt", "writer", "clock", "log", "unreadable", "paused", "no worker", "no progress", "hangs", "overdue",
-    "dead letters",
+    "disk", "corrupt", "writer", "clock", "log", "hub", "unreadable", "paused", "no worker", "no progress", "hangs",
+    "overdue", "dead letters",
 ]  # fmt: skip
 KINDS: Final[tuple[AlarmKind, ...]] = get_args(AlarmKind)
 """What can be wrong, the gravest first."""
@@ -41,6 +41,8 @@ WRITER_S: Final = 10.0
 """For how long a process holds the writer and writes nothing."""
 CLOCK_S: Final = 60.0
 """How far the time of a message may lie ahead of the clock."""
+QUIET_HUB_S: Final = 20.0
+"""For how long the leaf node of a hub has told nothing."""
 LOG_BYTES: Final = 10**9
 SPARE_BYTES: Final = 10**9
 """What a disk must have free, beside the log twice."""
@@ -73,6 +75,8 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     """How many places any process has found damaged since the store was last verified without a problem."""
     writer: WriterHold | None = None
     """Who holds the writer just now."""
+    hubs: Sequence[LeafNote] = ()
+    """The hubs whose leaf node the store is."""
 
 
 def alarms_of(facts: HealthFacts) -> list[Alarm]:
@@ -97,6 +101,15 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
         yield Alarm("clock", f"The clock went back: the newest message is of a time {span_text(-ahead)} ahead of it.")
     if facts.log_bytes > LOG_BYTES:
         yield Alarm("log", f"The log has grown to {bytes_text(facts.log_bytes)}: a process reads an old snapshot.")
+
+    for hub in facts.hubs:
+        quiet = (facts.now - hub.told_ns) / SECOND
+        if quiet > QUIET_HUB_S:
+            yield Alarm(
+                "hub", f"No process is the leaf node of {hub.url}: the last one was heard {span_text(quiet)} ago."
+            )
+        elif not hub.connected_ns:
+            yield Alarm("hub", f"The hub {hub.url} is away: {hub.reason} ({_number_of(hub.attempts, 'attempt')}).")
 
 
 def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:
@@ -155,6 +168,7 @@ async def health_facts(
         log_bytes=size_of(f"{path}-wal") if path else 0,
         damaged=await _count_damaged(jet),
         writer=hold,
+        hubs=leafs_noted(path) if path else (),
     )
 
 

@@ -38,7 +38,7 @@ from pelton.observe.summaries import (
     StreamKind,
     StreamSummary,
 )
-from pelton.storage import writer_hold
+from pelton.storage import leafs_noted, writer_hold
 
 QUEUE_MARK: Final = "pelton.queue.exclusive"
 INTERNAL: Final[frozenset[StreamKind]] = frozenset({"queue", "locks", "election"})
@@ -220,6 +220,7 @@ async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
         log_bytes=size_of(f"{path}-wal") if path else 0,
         writer_pid=0 if hold is None else hold.pid,
         writer_held=0.0 if hold is None else hold.seconds,
+        hubs=leafs_noted(path) if path else (),
     )
 
 

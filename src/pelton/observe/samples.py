@@ -16,14 +16,14 @@ from typing import Final, Literal, NamedTuple, TypeVar, get_args
 from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
-from pelton.observe.alarms import KINDS, HealthFacts, alarms_of, health_facts
+from pelton.observe.alarms import KINDS, QUIET_HUB_S, HealthFacts, alarms_of, health_facts
 from pelton.observe.holdings import INTERNAL, consumer_summaries, election_summaries, stream_summaries
 from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue import WorkerInfo
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
-from pelton.storage import backups_noted, writer_hold
+from pelton.storage import backups_noted, leafs_noted, writer_hold
 from pelton.storage.store_file import note_of
 
 LIMIT: Final = 1000
@@ -214,6 +214,12 @@ def _store(path: str, now: float, wall_ns: int) -> Iterator[Sample]:
         yield Sample("pelton_store_writer_held_seconds", (str(hold.pid),), hold.seconds)
     for name, file in (("file", path), ("log", f"{path}-wal")):
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
+    for hub in leafs_noted(path):
+        is_heard = (wall_ns - hub.told_ns) / SECOND <= QUIET_HUB_S
+        yield Sample("pelton_leaf_connected", (hub.url,), int(is_heard and bool(hub.connected_ns)))
+        yield Sample("pelton_leaf_rtt_seconds", (hub.url,), hub.rtt)
+        for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
+            yield Sample(f"pelton_leaf_{name}", (hub.url,), getattr(hub, name))
     for target, time in backups_noted(path).items():
         yield Sample("pelton_backup_age_seconds", (target,), (wall_ns - time) / SECOND)
     if (note := note_of(os.path.realpath(path))) is not None and note.state == "standby" and note.copied_ns:
@@ -287,6 +293,12 @@ CATALOGUE: Final[dict[str, Metric]] = {
         Metric("pelton_limit_next_start_seconds", "gauge", _LIMIT, "In how long the rate of a limit lets a job start"),
         Metric("pelton_election_has_leader", "gauge", ("election",), "1 while somebody leads"),
         Metric("pelton_election_token", "gauge", ("election",), "Fencing token of the leader"),
+        Metric("pelton_leaf_connected", "gauge", ("hub",), "1 while the store is connected to a hub as its leaf node"),
+        Metric("pelton_leaf_rtt_seconds", "gauge", ("hub",), "How long an answer of a hub took last"),
+        Metric("pelton_leaf_in_msgs", "gauge", ("hub",), "Messages that have come from a hub by this connection"),
+        Metric("pelton_leaf_out_msgs", "gauge", ("hub",), "Messages sent to a hub by this connection"),
+        Metric("pelton_leaf_in_bytes", "gauge", ("hub",), "Bytes that have come from a hub by this connection"),
+        Metric("pelton_leaf_out_bytes", "gauge", ("hub",), "Bytes sent to a hub by this connection"),
         Metric("pelton_store_file_bytes", "gauge", (), "Size of the store file"),
         Metric("pelton_store_log_bytes", "gauge", (), "Size of the store's write-ahead log"),
         Metric("pelton_store_quarantined_messages", "gauge", (), "Damaged messages, which are never delivered"),

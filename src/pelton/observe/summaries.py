@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import msgspec
 
 from pelton.queue import AttemptError, DeadLetter, JobInfo, JobState
+from pelton.storage import LeafNote
 
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
 
@@ -456,3 +458,5 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """The process that holds the writer just now; 0 if none does, for a cluster, and where the system does not tell."""
     writer_held: float = 0.0
     """For how many seconds it has been seen to hold it and to write nothing: 0 at the first look of this process."""
+    hubs: Sequence[LeafNote] = ()
+    """The hubs whose leaf node the store is, as its process told last; none if no process is."""

@@ -21,6 +21,8 @@ from pathlib import Path
 from typing import Final, Protocol
 from urllib.parse import unquote, urlsplit
 
+from msgspec.structs import replace
+
 from pelton.api import ConfigError
 from pelton.api.message import long_ack_prefix
 from pelton.runtime import Runtime
@@ -30,11 +32,12 @@ from pelton.server.crossing import AccountCrossing
 from pelton.server.identity import ClientRights, Permissions, ServerUser, SubjectRules
 from pelton.server.interest import Interest, LeafInterest
 from pelton.server.jetstream_api import NATS_VERSION
-from pelton.server.leaf import CONNECT_S, LeafConnection
+from pelton.server.leaf import CONNECT_S, LOOP, LeafConnection
 from pelton.server.leaf_sources import LeafSources
 from pelton.server.settings.options import LeafRemoteConfig
 from pelton.server.settings.runtime import client_context
 from pelton.server.store_link import StoreLink
+from pelton.storage import LeafNote, note_leafs
 from pelton.wire.leaf_protocol import (
     LONGEST_HELLO,
     LOOP_PREFIX,
@@ -53,6 +56,9 @@ _APART: Final = ("$JS.API.>", "$KV.>", "$OBJ.>")
 _OWN: Final = ("$SYS.>", f"{LOOP_PREFIX}>")
 _OF_DOMAIN: Final = ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>", "SERVER.>", "ACCOUNT.>", "$KV.>", "$OBJ.>")
 _LONGEST_PAUSE_S: Final = 30.0
+_TAKE_OVER_S: Final = 2.0
+# So often other processes are told how the hubs are, if nothing changes.
+_TELL_S: Final = 5.0
 _WRONG_PORT: Final = "it is no port for leaf nodes: give that of the hub's leafnodes { listen: ... }"
 
 
@@ -121,6 +127,7 @@ class LeafLink:
         self.url: str = shown_url(config.urls[0])
         self.reason: str = "it has not connected yet"
         self.connects: int = 0
+        self._connected_ns = self._failures = 0
         self.connection: LeafConnection | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -150,8 +157,25 @@ class LeafLink:
         """Note that interest is shared from now on."""
         self.reason = ""
         self.connects += 1
+        self._connected_ns, self._failures = self._runtime.clock.now(), 0
         hub = connection.hub
         _log.info("account %r is a leaf of %s (%s)", self.account.name, self.url, hub.server_name)
+
+    def note(self) -> LeafNote:
+        """Return what other processes are told of the hub."""
+        hub, now = self.connection, self._runtime.clock.now()
+        note = LeafNote(url=self.url, domain=self._host.settings.domain, pid=os.getpid(), told_ns=now)
+        if hub is None or not self.is_open:
+            return replace(note, reason=self.reason, attempts=self._failures)
+        return replace(
+            note,
+            connected_ns=self._connected_ns,
+            rtt=hub.rtt or 0.0,
+            in_msgs=hub.in_msgs,
+            in_bytes=hub.in_bytes,
+            out_msgs=hub.out_msgs,
+            out_bytes=hub.out_bytes,
+        )
 
     async def _run(self) -> None:
         failures = 0
@@ -163,10 +187,12 @@ class LeafLink:
             except (OSError, ValueError) as error:
                 reason = str(error) or "it does not answer"
             failures = 1 if self.connects > opened else failures + 1
-            self.reason = reason
+            self.reason, self._failures = reason, failures
             if self.reason != before:
                 _log.warning("account %r is no leaf of %s: %s", self.account.name, self.url, self.reason)
-            pause = min(self.config.reconnect * 2 ** min(failures - 1, 8), _LONGEST_PAUSE_S)
+            # Another process of the store is its leaf node: this one takes over soon after it ends.
+            longest = _TAKE_OVER_S if reason == LOOP else _LONGEST_PAUSE_S
+            pause = min(self.config.reconnect * 2 ** min(failures - 1, 8), longest)
             await self._runtime.clock.sleep(pause * (0.75 + self._runtime.random.random() / 4))
 
     async def _stay(self, url: str) -> str:
@@ -223,6 +249,7 @@ class LeafLinks:
         self._runtime = runtime
         self.all: list[LeafLink] = []
         self._sources: list[LeafSources] = []
+        self._told: dict[str, tuple[float, list[str]]] = {}
 
     @property
     def open_links(self) -> list[LeafLink]:
@@ -275,6 +302,22 @@ class LeafLinks:
         for link in self.all:
             link.interest.refresh()
             link.look(now)
+        for account in {link.account.name for link in self.all}:
+            self._tell(account, now)
+
+    def _tell(self, account: str, now: float) -> None:
+        """Note beside an account's store how its hubs are, for other processes."""
+        links, store = (
+            [link for link in self.all if link.account.name == account],
+            self._host.settings.stores.get(account),
+        )
+        states = [link.reason for link in links]
+        told, before = self._told.get(account, (float("-inf"), []))
+        # Of several processes the one that is connected tells.
+        if store is None or all(one == LOOP for one in states) or (states == before and now - told < _TELL_S):
+            return
+        self._told[account] = now, states
+        note_leafs(store.path, [link.note() for link in links])
 
     async def close(self) -> None:
         """Leave all hubs."""
@@ -282,6 +325,8 @@ class LeafLinks:
             await sources.close()
         for link in self.all:
             await link.close()
+        for account in self._told:
+            note_leafs(self._host.settings.stores[account].path, ())
 
 
 def _rules(said: CrossingRules | None, denied: tuple[str, ...]) -> SubjectRules:

@@ -1,7 +1,8 @@
 """What slows one opener of a store down: counted, and told once in a while, to the log and as events.
 
 **Which backups a store has.** A backup that continues notes the time of its last point in ``<store>-backups``, for the
-metrics of other processes: they tell its age also when it does not run any more.
+metrics of other processes: they tell its age also when it does not run any more. Likewise, the process that is its leaf
+node notes in ``<store>-leafs`` what its hubs are like.
 
 Methods may be called from any thread: a large group is synced on one of its own.
 
@@ -15,8 +16,11 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, Literal, NamedTuple
+
+import msgspec
 
 from pelton.runtime import stopwatch
 
@@ -173,27 +177,88 @@ _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 def note_backup(path: str, target: str, time_ns: int) -> None:
     """Note beside a store that ``target`` has a point of this time; a folder that is not writable keeps no note."""
-    file = os.path.realpath(path) + _BACKUPS
-    noted = backups_noted(path) | {target: time_ns}
+    _note(path, _BACKUPS, json.dumps(backups_noted(path) | {target: time_ns}).encode())
+
+
+def _note(path: str, name: str, data: bytes) -> None:
+    file = os.path.realpath(path) + name
     with suppress(OSError):
         mode = os.stat(path).st_mode & 0o666
         descriptor = os.open(file + "-new", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | _FLAGS, mode)
         try:
-            os.write(descriptor, json.dumps(noted).encode())
+            os.write(descriptor, data)
         finally:
             os.close(descriptor)
         os.replace(file + "-new", file)
 
 
+def _noted(path: str, name: str) -> bytes:
+    try:
+        descriptor = os.open(os.path.realpath(path) + name, os.O_RDONLY | _FLAGS)
+    except OSError:
+        return b""
+    try:
+        return os.read(descriptor, _MOST)
+    finally:
+        os.close(descriptor)
+
+
 def backups_noted(path: str) -> dict[str, int]:
     """Return the time of the last point of each backup that a store has, in wall nanoseconds."""
     try:
-        descriptor = os.open(os.path.realpath(path) + _BACKUPS, os.O_RDONLY | _FLAGS)
-        try:
-            found = json.loads(os.read(descriptor, _MOST))
-        finally:
-            os.close(descriptor)
-    except (OSError, ValueError):
+        found = json.loads(_noted(path, _BACKUPS))
+    except ValueError:
         return {}
     pairs = found.items() if isinstance(found, dict) else ()
     return {target: time for target, time in pairs if isinstance(time, int)}
+
+
+# --- the hubs whose leaf node a store is, as the process tells that is connected to them
+
+_LEAFS: Final = "-leafs"
+
+
+class LeafNote(msgspec.Struct, frozen=True, kw_only=True):
+    """A hub whose leaf node a store is, as its process told last. Times are wall nanoseconds."""
+
+    url: str
+    """The hub's address, without the login."""
+    domain: str = ""
+    """The JetStream domain of the store."""
+    connected_ns: int = 0
+    """Since when it is connected; 0 while it is not."""
+    reason: str = ""
+    """Why it is not connected."""
+    attempts: int = 0
+    """How often it was tried since it was connected last."""
+    rtt: float = 0.0
+    """How many seconds an answer of the hub took last."""
+    in_msgs: int = 0
+    """How many messages have come from the hub by this connection."""
+    in_bytes: int = 0
+    """How many bytes they had."""
+    out_msgs: int = 0
+    """How many messages were sent to the hub by this connection."""
+    out_bytes: int = 0
+    """How many bytes they had."""
+    pid: int = 0
+    """The process that is the leaf node."""
+    told_ns: int = 0
+    """When it told this."""
+
+
+def note_leafs(path: str, leafs: Sequence[LeafNote]) -> None:
+    """Note beside a store what its hubs are like; none: nobody is its leaf node any more."""
+    if leafs:
+        _note(path, _LEAFS, msgspec.json.encode(leafs))
+        return
+    with suppress(OSError):
+        os.unlink(os.path.realpath(path) + _LEAFS)
+
+
+def leafs_noted(path: str) -> list[LeafNote]:
+    """Return the hubs of a store, as they were told last."""
+    try:
+        return msgspec.json.decode(_noted(path, _LEAFS), type=list[LeafNote])
+    except msgspec.MsgspecError:
+        return []
