@@ -5,6 +5,7 @@ Each of them leaves a consistent store.
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from shutil import copyfile
 from typing import Any, cast
@@ -282,3 +283,46 @@ async def test_an_update_is_audited_once(jet: pelton.Jet, portions: list[Any]) -
     assert event is not None
     assert b"STREAM.DELETE.s" in event.data
     await jet.create_stream("s", subjects=["s.>"], allow_direct=True)
+
+
+async def test_what_was_removed_is_not_forgotten_in_a_snapshot(tmp_path: Path) -> None:
+    """What a snapshot changes is undone in the rows: memory must not know otherwise."""
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        stream = await jet.create_stream("s", subjects=["s.*"])
+        plain = await stream.create_consumer(durable_name="plain")
+        exclusive = await stream.create_consumer(durable_name="exclusive", max_ack_pending_per_subject=1)
+        for n in range(6):
+            await jet.publish(f"s.{n % 2}", b"")
+        taken = [*await plain.fetch(4), *await exclusive.fetch(2)]
+        await stream.purge(keep=1)
+        reply = await jet.backend.call(pelton.api.ConsumerBacklogs())
+        assert {(one.consumer, one.pending, one.ack_pending) for one in reply.backlogs} == {
+            ("plain", 1, 0),
+            ("exclusive", 1, 2),
+        }
+        for message in taken:
+            with suppress(pelton.AckRejectedError):
+                await message.ack()
+        [last] = await plain.fetch(1)
+        await last.ack()
+        assert (await plain.info()).num_ack_pending == 0
+    assert recount(str(path)) == []
+
+
+async def test_what_a_snapshot_has_counted_is_not_written_over_what_others_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet, pelton.open(path) as other:
+        stream = await jet.create_stream("s", subjects=["s.*"])
+        await stream.create_consumer(durable_name="c")
+        theirs = await (await other.stream("s")).consumer("c")
+        for n in range(6):
+            await other.publish("s.1", b"%d" % n)
+        # Of this process, it is counted by a snapshot; then the other one delivers.
+        await jet.backend.call(pelton.api.ConsumerBacklogs())
+        taken = await theirs.fetch(4)
+        await jet.publish("s.2", b"")
+        again = await theirs.fetch(2)
+        assert [message.metadata.consumer_seq for message in (*taken, *again)] == list(range(1, 7))
+        assert (await (await stream.consumer("c")).info()).num_ack_pending == 6
+    assert recount(str(path)) == []

@@ -201,14 +201,8 @@ class ConsumerRegistry:
 
     # --- their states
 
-    def doubt(self) -> None:
-        """Mark loaded states as stale: another process has written."""
-        for consumer in self._loaded:
-            consumer.stale = True
-        self._loaded.clear()
-
     def reset(self) -> None:
-        """Discard everything that was not committed."""
+        """Discard everything that was not committed, or was counted by a snapshot before others have written."""
         for consumer in self._loaded:
             consumer.reset()
         self._loaded.clear()

@@ -215,7 +215,7 @@ class Registry:
         for log in self._loaded:
             log.state.stale = True
         self._loaded.clear()
-        self.consumers.doubt()
+        self.consumers.reset()
         self.source_graph.invalidate()
         version = catalogue_version(self.db)
         if version != self.version and not self._load_changes(version):

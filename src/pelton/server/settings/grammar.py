@@ -243,12 +243,15 @@ class _Parser:
         braced = self._skip_blank() == "{"
         self._at += braced
         while char := self._skip_blank():
-            if char == "}":
-                # The server ignores one brace too many at the end of an entry; so do we.
+            if char == "}" and (braced or not self._text[self._at + 1 : self._at + 2].strip()):
                 self._at, braced = self._at + 1, False
-            else:
-                self._entry(block)
-                self._end_of_entry("}")
+                continue
+            self._entry(block)
+            self._end_of_entry("}")
+            if self._peek() == "}":
+                # The server ignores one brace too many at the end of an entry; so do we. On a line of its own, a name
+                # begins with it.
+                self._at, braced = self._at + 1, False
         if braced:
             self._fail("the block that began with '{' does not end: '}' is missing")
         return block
