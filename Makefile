@@ -9,7 +9,7 @@ ARGS ?=
 # Those that try for as long as they are asked to.
 LONG := $(BIN)/python -m pytest --timeout 0
 
-.PHONY: test test-slow check docs docs-serve pictures differential power crash linear safety storm fuzz demo bench bench-growth bench-spark packages declarative soak java clean lock
+.PHONY: test test-slow check docs docs-serve pictures differential power crash linear safety storm proof fuzz demo bench bench-growth bench-spark packages declarative soak java clean lock
 
 # Three processes, because most tests wait for a disk, a server or another process. Each starts with its share of the
 # tests and takes over tests from the others. They and the programs that they start import the same modules, which are
@@ -50,6 +50,12 @@ linear: $(VENV)/.dev
 # keys, and the clock jumps; operations of every kind are cancelled, and disks become full. ARGS="--storm-seed N" runs others.
 storm: $(VENV)/.dev
 	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
+
+# All of these in short rounds, side by side, for hours: make proof HOURS=8. Its record is benchmarks/results/proof.json, and
+# goes on where it was interrupted; .venv/bin/python -m tests.proof KIND:NUMBER plays a round again.
+HOURS ?= 8
+proof: $(VENV)/.dev
+	$(BIN)/python -m tests.proof --hours $(HOURS) $(ARGS)
 
 # Ten million odd inputs (commands, frames, requests, headers, archives, JWTs, configurations, what hubs send) on `pelton serve` and on
 # nats-server: make fuzz N=100000 SEED=7. What is found is named, and played again by .venv/bin/python -m tests.fuzz KIND:NUMBER.

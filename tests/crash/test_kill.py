@@ -68,6 +68,23 @@ def killed(child: Child, random: Random, most_words: int) -> list[object]:
     return [word for word in words if word != "open"]
 
 
+async def killing(path: Path, random: Random, record: Record, number: int) -> int:
+    """Start publishers and workers on a store, kill all of them, and check it; return how many were killed."""
+    with ExitStack() as stack:
+        publishers = [
+            stack.enter_context(Child(publisher, path, f"r{number}p{n}", random.randrange(1 << 30)))
+            for n in range(_PUBLISHERS)
+        ]
+        workers = [stack.enter_context(Child(worker, path, random.randrange(1 << 30))) for _ in range(_WORKERS)]
+        doomed = [(child, record.publisher_said, 60) for child in publishers]
+        doomed += [(child, record.worker_said, 40) for child in workers]
+        random.shuffle(doomed)
+        for child, listen, most_words in doomed:
+            listen(killed(child, random, most_words))
+    await check(path, record)
+    return len(doomed)
+
+
 @pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), pytest.param(60, id="long")])
 async def test_acknowledged_work_survives_kills(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "a.pelton"
@@ -75,18 +92,7 @@ async def test_acknowledged_work_survives_kills(tmp_path: Path, rounds: int) -> 
     random, record = Random(20250711), Record()
     number = 0
     while number < rounds or record.least <= 8 * rounds:
-        with ExitStack() as stack:
-            publishers = [
-                stack.enter_context(Child(publisher, path, f"r{number}p{n}", random.randrange(1 << 30)))
-                for n in range(_PUBLISHERS)
-            ]
-            workers = [stack.enter_context(Child(worker, path, random.randrange(1 << 30))) for _ in range(_WORKERS)]
-            doomed = [(child, record.publisher_said, 60) for child in publishers]
-            doomed += [(child, record.worker_said, 40) for child in workers]
-            random.shuffle(doomed)
-            for child, listen, most_words in doomed:
-                listen(killed(child, random, most_words))
-        await check(path, record)
+        await killing(path, random, record, number)
         number += 1
     await drain(path, record)
 

@@ -70,13 +70,16 @@ class Play:
         self.published += names
         return sum(len(data) for _, data in messages)
 
-    async def trouble(self) -> None:
-        """Cause a failure while messages are in flight, and end it."""
+    async def trouble(self) -> str:
+        """Cause a failure while messages are in flight, and end it; return its name."""
         mark = self._net.carried
         mark += self._random.randrange(await self.publish())
         await until(lambda: self._net.carried >= mark)
-        await self._random.choice((self._cut, self._silent, self._lost_in_silence, self._killed, self._server_killed))()
+        causes = (self._cut, self._silent, self._lost_in_silence, self._killed, self._server_killed)
+        cause = self._random.choice(causes)
+        await cause()
         self._net.mend()
+        return cause.__name__
 
     async def _cut(self) -> None:
         self._net.cut()
@@ -123,21 +126,21 @@ async def test_what_is_fed_survives_cuts_and_kills(tmp_path: Path, request: pyte
             await play.begin(server, net)
             for _ in range(int(request.config.getoption("--kills")) // _PER_TROUBLE):
                 await play.trouble()
-            await _arrived(away, len(play.published))
+            await arrived(away, len(play.published))
             for jet in (edge, away):
-                assert await _names(jet) == play.published
+                assert await names_in(jet) == play.published
             async with pelton.open(server.url) as hub:
-                assert await _names(hub) == play.published
+                assert await names_in(hub) == play.published
 
 
-async def _arrived(away: pelton.Jet, number: int) -> None:
+async def arrived(away: pelton.Jet, number: int) -> None:
     stream = await away.stream("log")
     async with asyncio.timeout(_LIMIT_S):
         while (await stream.info()).state.messages < number:
             await asyncio.sleep(0.02)
 
 
-async def _names(jet: pelton.Jet) -> list[str]:
+async def names_in(jet: pelton.Jet) -> list[str]:
     """Return the name of every message, each read and checked, in order."""
     stream, seq, names = await jet.stream("log"), 1, list[str]()
     while messages := await stream.get_messages(seq=seq):

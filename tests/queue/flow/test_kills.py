@@ -102,13 +102,15 @@ async def test_workers_are_killed(path: str, tmp_path: Path) -> None:
                 # On servers, a killed worker may have left cancelled nodes to one that gets their event after it.
                 while len([outcome async for outcome in queue.history()]) < sum(map(len, plans)):
                     await asyncio.sleep(0.2)
+                # Its outcome comes before its ack: who is killed in between leaves a job that has ended.
+                while (await queue.counts()).unfinished:
+                    await asyncio.sleep(0.2)
         finally:
             workers.end()
         ended = Counter([outcome.id async for outcome in queue.history()])
         assert [[node.state for node in info.nodes] for info in infos] == [expected(nodes) for nodes in plans]
         assert sorted(ended) == sorted(node.id for info in infos for node in info.nodes)
         assert set(ended.values()) == {1}
-        assert (await queue.counts()).unfinished == 0
     check_order(journal, {handle.id: nodes for handle, nodes in zip(handles, plans, strict=True)})
     assert workers.kills > 3
 
