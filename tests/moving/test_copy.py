@@ -296,8 +296,8 @@ async def test_it_may_fail_before_every_step(
         await jet.publish("a.now.1", b"last")
 
     class FailingJet(Jet):
-        def __init__(self, backend: Any, runtime: Any) -> None:
-            super().__init__(FailingBackend(backend, before), runtime)
+        def __init__(self, backend: Any, *others: Any) -> None:
+            super().__init__(FailingBackend(backend, before), *others)
 
     with monkeypatch.context() as patched:
         # The first store that a copy opens is its source, which is not written.

@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, aclosing
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import nats
 import pytest
@@ -164,7 +164,14 @@ async def test_what_cannot_be_a_leaf(hub: Hub, tmp_path: Path) -> None:
     for wrong, why in (
         (pelton.Leaf("http://hub"), "the address of a hub is 'http://hub'"),
         (pelton.Leaf([]), "the address of a hub is ''"),
+        (pelton.Leaf(cast("Any", 3)), "the address of a hub is 3"),
         (pelton.Leaf("nats://hub", domain="a.b"), "must be one token"),
+        (pelton.Leaf("nats://hub", domain=cast("Any", b"")), "must be one token"),
+        (pelton.Leaf("nats://hub", user=cast("Any", 3), password=""), "user is 3"),
+        (pelton.Leaf("nats://hub", nkey=cast("Any", 3)), "nkey is 3"),
+        (pelton.Leaf("nats://hub", deny_imports="a.>"), "deny_imports is 'a.>'"),
+        (pelton.Leaf("nats://hub", deny_exports=["a..b"]), "deny_exports is"),
+        (pelton.Leaf("nats://hub", reconnect=0), "reconnect is 0"),
         (pelton.Leaf("nats://hub", user="a"), "belong together"),
         (pelton.Leaf("nats://hub", nkey="SU", credentials="file"), "keep one of them"),
         ("nats://hub", "give a pelton.Leaf"),

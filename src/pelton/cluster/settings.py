@@ -202,7 +202,7 @@ def _api_prefix(domain: str | None, api_prefix: str | None) -> str:
         return PREFIX if api_prefix is None else _prefix("api_prefix", api_prefix)
     if api_prefix is not None:
         raise ConfigError("domain and api_prefix both locate the JetStream API: keep one of them")
-    if "." in domain or not is_subject(domain):
+    if not isinstance(domain, str) or "." in domain or not is_subject(domain):
         raise ConfigError(f"domain {domain!r} must be one token: no dots, wildcards or white space")
     return _prefix("domain", f"$JS.{domain}.API")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from typing import Final
 from urllib.parse import quote, urlsplit
 
 from pelton.api import ConfigError
@@ -20,10 +21,37 @@ from pelton.server.server import Server
 from pelton.server.settings import ServerSettings, StoreSettings
 from pelton.server.settings.load import HUB
 from pelton.server.settings.options import GLOBAL_ACCOUNT, LeafRemoteConfig, TlsConfig
+from pelton.subjects import is_filter, is_subject
+
+_LONGEST_WAIT_S: Final = 3600.0
+
+
+_TEXTS: Final = ("user", "password")
+_PATHS: Final = ("credentials", "nkey", "tls_ca", "tls_cert", "tls_key")
+_LISTS: Final = ("deny_imports", "deny_exports")
+
+
+def _check_kinds(leaf: Leaf) -> None:
+    if not isinstance(leaf.urls, (str, list, tuple)):
+        raise ConfigError(f"leaf: the address of a hub is {leaf.urls!r}: give nats://HOST:7422 or tls://HOST:7422")
+    for names, kinds, wanted in ((_TEXTS, (str,), "a text (str)"), (_PATHS, (str, os.PathLike), "a path")):
+        for name in names:
+            if (value := getattr(leaf, name)) is not None and not isinstance(value, kinds):
+                raise ConfigError(f"leaf: {name} is {value!r:.40}: give {wanted}")
+    for name in _LISTS:
+        value = getattr(leaf, name)
+        if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) and is_filter(each) for each in value):
+            raise ConfigError(f"leaf: {name} is {value!r:.40}: give a list of subjects, wildcards allowed")
+    domain, wait = leaf.domain, leaf.reconnect
+    if not isinstance(domain, str) or (domain and ("." in domain or not is_subject(domain))):
+        raise ConfigError(f"leaf: domain {domain!r} must be one token: no dots, wildcards or white space")
+    if not isinstance(wait, (int, float)) or not 0 < wait <= _LONGEST_WAIT_S:
+        raise ConfigError(f"leaf: reconnect is {wait!r}: give seconds, more than 0 and {_LONGEST_WAIT_S:g} at most")
 
 
 def remote_of(leaf: Leaf) -> LeafRemoteConfig:
     """Return the settings of a hub. Raises ConfigError."""
+    _check_kinds(leaf)
     urls = [leaf.urls] if isinstance(leaf.urls, str) else list(leaf.urls)
     for url in urls or [""]:
         if not isinstance(url, str) or HUB.fullmatch(url) is None:
@@ -57,8 +85,6 @@ class ProgramLeaf:
 
     def __init__(self, leaf: Leaf, path: str, runtime: Runtime) -> None:
         remote = remote_of(leaf)
-        if leaf.domain and ("." in leaf.domain or not leaf.domain.isprintable() or set(leaf.domain) & set(" *>")):
-            raise ConfigError(f"leaf: domain {leaf.domain!r} must be one token: no dots, wildcards or white space")
         self.url: str = shown_url(remote.urls[0])
         self._settings = ServerSettings(
             endpoints=(),

@@ -88,7 +88,7 @@ class Troubles:
     def checkpoint_blocked(self, log_bytes: int) -> None:
         """Note that the log has grown long, and cannot be folded into the file."""
         self.blocked_checkpoints += 1
-        self._note(Trouble("checkpoint", log_bytes=log_bytes))
+        self._write_note(Trouble("checkpoint", log_bytes=log_bytes))
         _log.warning(
             "store %s: its log has grown to %d MB and cannot be folded into the file, because a process still "
             "reads an old snapshot: a stopped process, or a long read, transaction or backup. The log "
@@ -110,10 +110,10 @@ class Troubles:
         if now - self._told.get(trouble.kind, float("-inf")) < _BETWEEN_S:
             return False
         self._told[trouble.kind] = now
-        self._note(trouble)
+        self._write_note(trouble)
         return True
 
-    def _note(self, trouble: Trouble) -> None:
+    def _write_note(self, trouble: Trouble) -> None:
         self._news.append(trouble)
         self.has_news = True
 
@@ -177,10 +177,10 @@ _FLAGS: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 def note_backup(path: str, target: str, time_ns: int) -> None:
     """Note beside a store that ``target`` has a point of this time; a folder that is not writable keeps no note."""
-    _note(path, _BACKUPS, json.dumps(backups_noted(path) | {target: time_ns}).encode())
+    _write_note(path, _BACKUPS, json.dumps(backups_noted(path) | {target: time_ns}).encode())
 
 
-def _note(path: str, name: str, data: bytes) -> None:
+def _write_note(path: str, name: str, data: bytes) -> None:
     file = os.path.realpath(path) + name
     with suppress(OSError):
         mode = os.stat(path).st_mode & 0o666
@@ -192,7 +192,7 @@ def _note(path: str, name: str, data: bytes) -> None:
         os.replace(file + "-new", file)
 
 
-def _noted(path: str, name: str) -> bytes:
+def _read_note(path: str, name: str) -> bytes:
     try:
         descriptor = os.open(os.path.realpath(path) + name, os.O_RDONLY | _FLAGS)
     except OSError:
@@ -206,7 +206,7 @@ def _noted(path: str, name: str) -> bytes:
 def backups_noted(path: str) -> dict[str, int]:
     """Return the time of the last point of each backup that a store has, in wall nanoseconds."""
     try:
-        found = json.loads(_noted(path, _BACKUPS))
+        found = json.loads(_read_note(path, _BACKUPS))
     except ValueError:
         return {}
     pairs = found.items() if isinstance(found, dict) else ()
@@ -250,7 +250,7 @@ class LeafNote(msgspec.Struct, frozen=True, kw_only=True):
 def note_leafs(path: str, leafs: Sequence[LeafNote]) -> None:
     """Note beside a store what its hubs are like; none: nobody is its leaf node any more."""
     if leafs:
-        _note(path, _LEAFS, msgspec.json.encode(leafs))
+        _write_note(path, _LEAFS, msgspec.json.encode(leafs))
         return
     with suppress(OSError):
         os.unlink(os.path.realpath(path) + _LEAFS)
@@ -259,6 +259,6 @@ def note_leafs(path: str, leafs: Sequence[LeafNote]) -> None:
 def leafs_noted(path: str) -> list[LeafNote]:
     """Return the hubs of a store, as they were told last."""
     try:
-        return msgspec.json.decode(_noted(path, _LEAFS), type=list[LeafNote])
+        return msgspec.json.decode(_read_note(path, _LEAFS), type=list[LeafNote])
     except msgspec.MsgspecError:
         return []

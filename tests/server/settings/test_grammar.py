@@ -23,6 +23,9 @@ ACCEPTED = [
     "{port: 4222}",
     '{"port": 4222}',
     "port: 4222}",
+    "port: 4222 }// more",
+    "port: 4222\n}\n",
+    "{port: 4222\n}// more",
     "port: 4222, host: x",
     "port: 4222; host: x",
     "{port: 4222}\nhost: x",
@@ -300,3 +303,8 @@ def test_durations(text: str, expected: int) -> None:
 def test_what_is_no_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match=r"duration|range"):
         duration_ns(text)
+
+
+def test_on_a_line_of_its_own_a_name_begins_with_a_brace() -> None:
+    # The server refuses the whole as an unknown field of that name.
+    assert [*parse_config("port: 4222\n}// more").entries] == ["port", "}//"]
