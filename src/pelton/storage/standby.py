@@ -73,13 +73,13 @@ class SourceLog:
     """What is committed to the store at ``path``, of whatever schema, turn by turn; see above. Raises Fault."""
 
     def __init__(self, path: str, key: bytes | None) -> None:
-        self.path = os.path.realpath(path)
+        self.path: str = os.path.realpath(path)
         _check_there(self.path)
         self._closing = ExitStack()
         self._seen: int | None = None
         self._last_seqs = 0
         try:
-            self.database = Database(self.path, key=key, goal=0)
+            self.database: Database = Database(self.path, key=key, goal=0)
             self._closing.callback(self.database.close)
             with translated(self.path):
                 self._held, self._next, self._counting = (self._connect() for _ in range(3))
