@@ -25,7 +25,6 @@ from pelton.drawing.charts import (
     page,
     path,
     section,
-    smooth,
     tag,
     text,
     ticks,
@@ -221,6 +220,14 @@ def ribbon_chart(worst: Sequence[Spreader], days: Mapping[str, Sequence[int]], f
         middle = top + (row + 0.5) * tall
         parts += _ribbon(spreader, curves[spreader.tailnum], x, middle, tall * 0.47 / widest)
     return _svg(top + len(worst) * tall + 8, parts, "The delay that ten aircraft spread, over the year")
+
+
+def smooth(values: Sequence[float], reach: int) -> list[float]:
+    """Return each value averaged with its neighbours up to `reach` away, nearer ones weighted more."""
+    weights = [reach + 1 - abs(offset) for offset in range(-reach, reach + 1)]
+    whole = sum(weights)
+    padded = [0.0] * reach + list(values) + [0.0] * reach
+    return [sum(weight * padded[at + k] for k, weight in enumerate(weights)) / whole for at in range(len(values))]
 
 
 def handover_chart(pairs: Sequence[Handover], run: Run, worker: WorkerRecord) -> str:

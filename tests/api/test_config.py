@@ -6,9 +6,9 @@ import msgspec
 import pytest
 
 from pelton import api
-from pelton.api.config import EXTENSION_FIELDS
 from tests.api.samples import CONSUMER, STREAM
 from tests.api.schemas import NATS, needs_nats, schema_errors
+from tests.kit.nats_server import EXTENSION_FIELDS
 
 
 def keys(config: msgspec.Struct) -> set[str]:

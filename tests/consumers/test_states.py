@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 import pelton
-from pelton.consumers.settle import AFTER_ACK, SETTLED, DeliveryState
+from pelton.consumers.settle import AFTER_ACK, SETTLED, Answered
 from pelton.jet import ack_of
 from pelton.testing import ManualRuntime
 
+DeliveryState = Answered | Literal["parked", "ready", "exhausted", "removed"]
 Line = tuple[DeliveryState | None, str, DeliveryState]
 
 LINES: tuple[Line, ...] = (

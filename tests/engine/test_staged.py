@@ -12,10 +12,11 @@ import pytest
 
 import pelton
 from pelton.api import NoStreamForSubjectError, NotAStoreError, Outgoing, StoreError, StoreKeyError
-from pelton.engine.bulk import StagedWriter, load, read_staged
+from pelton.engine.bulk import StagedWriter, load
 from pelton.jet import Savepoint
 from pelton.storage import Columns
 from pelton.streams import Packed
+from tests.kit.staged import read_staged
 
 MESSAGES = [
     Outgoing(f"orders.{n}", b"payload %d" % n, b"NATS/1.0\r\na: b\r\n\r\n" if n % 3 == 0 else None) for n in range(10)

@@ -7,11 +7,12 @@ import re
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from pelton.api.config import EXTENSION_FIELDS, ConsumerConfig, StreamConfig
+from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct import DirectGet
 from pelton.api.message import NextRequest
 from pelton.server.archive import END, MAGIC, ArchiveEntry, FrameWriter, encode_entry
 from tests.fuzz.odd import OTHERS, TEXTS, mutated, odd_json, odd_object
+from tests.kit.nats_server import EXTENSION_FIELDS
 
 _HOUR: Final = 3_600_000_000_000
 # What streams and consumers may be; times that pass while a case runs are none of it.

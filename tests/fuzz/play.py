@@ -13,11 +13,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final, NamedTuple
 
 from pelton.api import ConfigError
-from pelton.server.settings.load import config_of
 from pelton.wire import Command, Ping, Pong, Violation
 from pelton.wire.leaf_protocol import LeafParser
 from tests.fuzz import access, jetstream, protocol, wild
 from tests.fuzz.sides import Side
+from tests.kit.served import config_of
 from tests.kit.wire_client import ClientParser, InfoLine, Msg
 from tests.server.raw import shown
 from tests.server.settings.oracle import verdict

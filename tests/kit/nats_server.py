@@ -25,6 +25,11 @@ port: {port}
 {extra}
 """
 
+# Fields of ConsumerConfig that are Pelton's own: a NATS server refuses them.
+EXTENSION_FIELDS: Final = frozenset(
+    {"max_ack_pending_per_subject", "max_ack_pending_subject_end", "max_ack_pending_subject_ranks"}
+)
+
 
 class NatsServerError(Exception):
     """The server ended, or did not start in time; the text is its log."""

@@ -8,14 +8,25 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from pelton.server.settings.grammar import ReadFile
+from pelton.server.settings.load import CommandLine, LoadedConfig, config_of_command
+
 _START_S: Final = 30.0
 _LISTENING: Final = re.compile(rb"Listening for client connections on (\S+):(\d+)")
 _READY: Final = b"Server is ready"
+
+
+def config_of(
+    text: str, *, file: str = "config", read: ReadFile, environment: Mapping[str, str] | None = None
+) -> LoadedConfig:
+    """Return the settings of a configuration; ``read`` returns the text of another file."""
+    line = CommandLine(("a.pelton",), {"config": file}, ())
+    return config_of_command(line, read=lambda path: text if path == file else read(path), environment=environment)
 
 
 class ServedStoreError(Exception):

@@ -10,9 +10,9 @@ import bcrypt
 
 from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.listening import ConfiguredDoor, FairChecks
-from pelton.server.settings.load import config_of
 from pelton.server.users import ConfiguredUsers
 from pelton.testing import ManualClock
+from tests.kit.served import config_of
 
 HASH, OTHER = (bcrypt.hashpw(word, bcrypt.gensalt(4)).decode() for word in (b"right", b"other"))
 

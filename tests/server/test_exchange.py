@@ -15,7 +15,6 @@ from pelton.server.account import ServerAccount
 from pelton.server.accounts import accounts_of_server
 from pelton.server.clients import smallest_limit
 from pelton.server.crossing import AccountExchange, ServiceReplies, ServiceRoute, StreamRoute
-from pelton.server.settings.load import config_of
 from pelton.server.settings.options import (
     AccountConfig,
     ConnectionLimits,
@@ -26,7 +25,7 @@ from pelton.server.settings.options import (
 )
 from pelton.server.users import OperatorTrust
 from tests.kit.nats_server import nats_server
-from tests.kit.served import served_store
+from tests.kit.served import config_of, served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, jwt
 from tests.server.auth.real import BareClient
 

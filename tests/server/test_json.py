@@ -11,11 +11,11 @@ from typing import Any, Final
 
 import pytest
 
-from pelton.api.config import EXTENSION_FIELDS, ConsumerConfig, StreamConfig
+from pelton.api.config import ConsumerConfig, StreamConfig
 from pelton.api.direct import DirectGet
 from pelton.api.message import NextRequest
 from pelton.server import Server
-from tests.kit.nats_server import nats_server
+from tests.kit.nats_server import EXTENSION_FIELDS, nats_server
 from tests.server.conftest import Started
 from tests.server.oracle import Oracle, running_oracle
 from tests.server.raw import RawClient, raw_client

@@ -30,11 +30,6 @@ DeliverPolicy = Literal["all", "last", "new", "by_start_sequence", "by_start_tim
 ReplayPolicy = Literal["instant", "original"]
 PriorityPolicy = Literal["", "none", "overflow", "pinned_client", "prioritized"]
 
-EXTENSION_FIELDS: Final = frozenset(
-    {"max_ack_pending_per_subject", "max_ack_pending_subject_end", "max_ack_pending_subject_ranks"}
-)
-"""Fields of `ConsumerConfig` that are Pelton's own: a NATS server refuses them."""
-
 
 class Placement(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True):
     """Where a cluster should keep the replicas; ignored in an embedded store."""

@@ -317,7 +317,6 @@ def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
 
 
 Answered = Literal["delivered", "due", "acked", "termed"]
-DeliveryState = Answered | Literal["parked", "ready", "exhausted", "removed"]
 
 AFTER_ACK: Final[Mapping[AckKind, Answered]] = {
     "ack": "acked",

@@ -64,14 +64,6 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     return [index * step for index in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def smooth(values: Sequence[float], reach: int) -> list[float]:
-    """Return each value averaged with its neighbours up to `reach` away, nearer ones weighted more."""
-    weights = [reach + 1 - abs(offset) for offset in range(-reach, reach + 1)]
-    whole = sum(weights)
-    padded = [0.0] * reach + list(values) + [0.0] * reach
-    return [sum(weight * padded[at + k] for k, weight in enumerate(weights)) / whole for at in range(len(values))]
-
-
 def _round_step(raw: float) -> float:
     if raw <= 0:
         return 1.0

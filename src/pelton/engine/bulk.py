@@ -218,20 +218,14 @@ async def load(transaction: Transacting, path: str, key: Key | None = None, sums
     transaction back, because earlier portions are already stored in it.
     """
     assert isinstance(transaction, OpenTransaction), "staged files can be loaded only into a store file"
-    for portion in _portions(path, key):
+    for portion in staged_portions(path, key):
         if portion.packed is not None:
             await transaction.load(portion.packed, sums)
         else:
             await transaction.load(portion.messages())
 
 
-def read_staged(path: str, key: Key | None = None) -> Iterator[list[Outgoing]]:
-    """Iterate over the messages of a staged file by portions. Raises NotAStoreError if it does not exist."""
-    for portion in _portions(path, key):
-        yield portion.messages()
-
-
-def _portions(path: str, key: Key | None) -> Iterator[_Portion]:
+def staged_portions(path: str, key: Key | None) -> Iterator[_Portion]:
     if not os.path.exists(path):
         raise NotAStoreError(path, "the staged file is gone; stage its messages again")
     with _open_spool(path, key, new=False) as spool:

@@ -120,9 +120,6 @@ def _unescape(found: re.Match[str]) -> str:
 AUTHORIZATION_VIOLATION: Final = "Authorization Violation"
 AUTHENTICATION_TIMEOUT: Final = "Authentication Timeout"
 USER_EXPIRED: Final = "User Authentication Expired"
-USER_REVOKED: Final = "User Authentication Revoked"
-ACCOUNT_EXPIRED: Final = "Account Authentication Expired"
-MAX_CONNECTIONS: Final = "maximum connections exceeded"
 MAX_ACCOUNT_CONNECTIONS: Final = "maximum account active connections exceeded"
 MAX_SUBSCRIPTIONS: Final = "maximum subscriptions exceeded"
 

@@ -244,13 +244,8 @@ class Router:
         """Whether a subscription may match a subject that a filter matches."""
         return bool(self._index.overlapping(subjects))
 
-    def has_subscriber(self, subject: str, queue: str | None = None) -> bool:
-        """Whether a subscription matches a subject: any, or one of a queue group ("" for none)."""
-        found = self.targets(subject)
-        if queue is None:
-            return found.any
-        far = any(one.queue == queue for one in found.far)
-        return far or (bool(found.plain) if not queue else any(group[0].queue == queue for group in found.groups))
+    def has_subscriber(self, subject: str) -> bool:
+        return self.targets(subject).any
 
     def deliver(
         self, route: str, frame: MessageFrame, origin: Receiver | None = None, *, queue: str | None = None

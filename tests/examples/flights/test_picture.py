@@ -9,10 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 from examples.flights.checks import PromiseCheck, check
-from examples.flights.picture import Spreader, draw, spreaders, write_picture
+from examples.flights.picture import Spreader, draw, smooth, spreaders, write_picture
 from examples.flights.record import Run
 from examples.flights.work import FRESH
-from pelton.drawing.charts import Scale, smooth, tag, text, ticks
+from pelton.drawing.charts import Scale, tag, text, ticks
 
 from .simulated import MS, START, Simulation, flight
 

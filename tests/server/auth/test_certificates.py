@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 
 from pelton.server.identity import Credentials, ServerUser, TlsPeer, parts_of, peer_of, user_of_peer
-from pelton.server.settings.load import config_of
 from pelton.server.users import ConfiguredUsers
 from tests.kit.nats_server import nats_server
-from tests.kit.served import served_store
+from tests.kit.served import config_of, served_store
 
 USERS = [
     "ann@example.com",

@@ -14,11 +14,10 @@ import bcrypt
 import pytest
 
 from pelton.server.identity import Credentials, LoginRefusal, ServerUser
-from pelton.server.settings.load import config_of
 from pelton.server.settings.options import ConnectionLimits
 from pelton.server.users import ConfiguredUsers, is_hash, is_password
 from tests.kit.nats_server import nats_server
-from tests.kit.served import served_store
+from tests.kit.served import config_of, served_store
 from tests.server.auth.keys import ACCOUNT_LIMITS, Key, account_jwt, first_jwt, jwt, part, user_jwt
 from tests.server.auth.real import BareClient
 

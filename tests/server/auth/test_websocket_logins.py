@@ -16,10 +16,9 @@ from websockets.exceptions import ConnectionClosed
 
 from pelton.server.identity import Credentials, ServerUser
 from pelton.server.settings.grammar import SettingsError
-from pelton.server.settings.load import config_of
 from pelton.server.users import ConfiguredUsers
 from tests.kit.nats_server import NatsServerError, nats_server
-from tests.kit.served import served_store
+from tests.kit.served import config_of, served_store
 from tests.server.auth.test_certificates import certificate_authority, signed_certificate
 
 SINGLE = "authorization {user: ann, password: a}"

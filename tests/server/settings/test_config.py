@@ -9,7 +9,7 @@ import pytest
 
 from pelton.api import AccountLimits, ConfigError
 from pelton.server.settings.grammar import SettingsError
-from pelton.server.settings.load import LoadedConfig, config_of
+from pelton.server.settings.load import LoadedConfig
 from pelton.server.settings.options import (
     AccountConfig,
     AllowDeny,
@@ -28,6 +28,7 @@ from pelton.server.settings.options import (
     UserConfig,
     WebSocketConfig,
 )
+from tests.kit.served import config_of
 from tests.server.settings.oracle import verdict
 
 NKEY = "UAB2CB576PHBBPQ5ODORRZ2LYCMWPZGWGCN2KDK7DXOIMZASKUY3RLKK"

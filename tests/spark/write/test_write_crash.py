@@ -11,8 +11,8 @@ import pytest
 
 import pelton
 from pelton.api import Outgoing, PeltonError
-from pelton.engine.bulk import read_staged
 from pelton.spark.pipelines.session import no_java
+from tests.kit.staged import read_staged
 from tests.spark.write.test_stream_writer import feed
 from tests.spark.write.test_writer import make, rows
 

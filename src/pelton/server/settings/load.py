@@ -215,18 +215,6 @@ class LoadedConfig(NamedTuple):
     places: Mapping[str, ConfigPosition] = {}
 
 
-def config_of(
-    text: str, *, file: str = "config", read: ReadFile, environment: Mapping[str, str] | None = None
-) -> LoadedConfig:
-    """Return the settings of a configuration; ``read`` returns the text of another file.
-
-    Raises ConfigSyntaxError, or SettingsError with everything that is wrong.
-    """
-    findings = SettingsFindings()
-    settings = _read(text, ConfigPosition(file, 1, 1), read, environment or {}, findings)
-    return _check_settings(settings, findings)
-
-
 def config_of_command(
     line: CommandLine, *, read: ReadFile, environment: Mapping[str, str] | None = None
 ) -> LoadedConfig:
