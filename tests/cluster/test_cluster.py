@@ -8,7 +8,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, ConsumerUnsettled, Outgoing, PullRequest, StreamLastHeaders
-from pelton.cluster import pull
+from pelton.cluster import connection, pull
 from tests.kit.nats_server import NatsServer
 
 
@@ -83,6 +83,26 @@ async def test_an_ack_for_a_consumer_that_is_gone(jet: pelton.Jet) -> None:
     await consumer.delete()
     with pytest.raises(pelton.ConsumerNotFoundError):
         await message.ack()
+
+
+async def test_acks_of_deliveries_that_the_server_has_forgotten(
+    jet: pelton.Jet, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A killed server has, as one whose consumer is reset: it never answers these acks."""
+    monkeypatch.setattr(connection, "_SILENCE_S", 0.05)
+    monkeypatch.setattr(connection, "_SWEEP_S", 0.01)
+    stream = await jet.create_stream("S")
+    await jet.publish_batch([("S", b"")] * 3)
+    consumer = await stream.create_consumer(durable_name="c")
+    before = await consumer.fetch(3)
+    await consumer.reset(1)
+    await consumer.fetch(1)
+    acks = [AckOp(seq=one.delivered.seq, consumer_seq=one.delivered.consumer_seq) for one in before]
+    answers = await jet.backend.ack("S", "c", acks)
+    assert [type(answer) for answer in answers] == [type(None), pelton.AckRejectedError, pelton.AckRejectedError]
+    with pytest.raises(pelton.AckRejectedError, match="since it was killed"):
+        await before[1].ack()
+    assert [message.delivered.seq for message in await consumer.fetch(2)] == [2, 3]
 
 
 async def test_a_batch_of_none(jet: pelton.Jet) -> None:

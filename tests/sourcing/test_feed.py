@@ -11,6 +11,7 @@ import pytest
 
 import pelton
 from pelton.api import AckOp, Outgoing, PubAck, ServerUnreachableError
+from pelton.cluster import connection
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.kit.nats_server import nats_server
 
@@ -232,7 +233,28 @@ async def test_who_waits_for_messages_is_overtaken_as_well(stores: tuple[pelton.
     assert await data_of(hub) == list(range(number))
 
 
-async def test_to_a_cluster_and_back_through_an_outage(tmp_path: Path) -> None:
+class Forgetting:
+    """A target during whose first batch the origin forgets its deliveries, as a server does that is killed."""
+
+    def __init__(self, backend: Any, consumer: pelton.Consumer) -> None:
+        self._backend, self._consumer, self._has_forgotten = backend, consumer, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
+        stored: list[PubAck] = await self._backend.publish_batch(messages)
+        if not self._has_forgotten:
+            while (await self._consumer.info()).delivered.stream_seq <= len(messages):
+                await asyncio.sleep(0)
+            self._has_forgotten = True
+            await self._consumer.reset(1)
+        return stored
+
+
+async def test_to_a_cluster_and_back_through_an_outage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(connection, "_SWEEP_S", 0.05)
     with nats_server(tmp_path / "nats") as server:
         async with (
             pelton.open(str(tmp_path / "edge")) as edge,
@@ -253,5 +275,8 @@ async def test_to_a_cluster_and_back_through_an_outage(tmp_path: Path) -> None:
                 await asyncio.sleep(0.01)
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
+            assert await hub.feed("S", back, filters=["s.none"], until_empty=True) == 0
+            forgetful = await (await hub.stream("S")).consumer("feed_S")
+            back.backend = Forgetting(back.backend, forgetful)  # type: ignore[assignment]  # a part
             assert await hub.feed("S", back, until_empty=True) == 4000
             assert await data_of(back) == list(range(4000))

@@ -6,7 +6,8 @@ embedded stores. What it does not report is not made up: a request for the unset
 
 **Acknowledgements to a cluster, each confirmed by the server.** The subject of an ack is the reply subject of its
 delivery, rebuilt from the fields that identify the delivery. A NATS server confirms an ack that comes late, or twice,
-like any other: only embedded stores raise ``AckRejectedError``.
+like any other: embedded stores raise ``AckRejectedError``. A server that was killed has forgotten the last deliveries
+of its consumers, and never answers their acks: those are rejected here, since the messages are delivered again.
 
 **Batches that a server stores together or not at all (ADR-50).** All messages are sent at once and all are answered, so
 that a refusal has a reason; only the reply to the last one is an acknowledgement. If the last was not sent, or is
@@ -26,6 +27,7 @@ import msgspec
 
 from pelton.api import (
     AckOp,
+    AckRejectedError,
     ApiError,
     ConfigError,
     ConsumerCreate,
@@ -67,7 +69,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.cluster.api_calls import ApiCall, Retry, direct_get, find_messages, subject_totals
 from pelton.cluster.backups import back_up, restore
-from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent
+from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
 from pelton.cluster.publisher import Publisher, ack_in, messages_of, unknown, why_without_effect, withdraw_each
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.settings import ClusterSettings
@@ -189,6 +191,7 @@ R = TypeVar("R")
 _GIVE_BACK_S: Final = 3.0
 # Longer than an election takes: it lets the first request go unanswered, and the second is answered.
 _CONSUMER_TIMEOUT_S: Final = 8.0
+_FORGOTTEN: Final = "the server has forgotten this delivery, since it was killed, and delivers the message again"
 
 
 class Cluster:
@@ -376,7 +379,13 @@ class Cluster:
                     return answers
                 # It exists, and will get a leader.
                 reason = ServerTimeoutError(self._settings.name, f"no server took the acks of consumer {consumer!r}")
-            if reason is not None:
+            elif isinstance(reason, Silent):
+                delivered = (await self._explain(stream, consumer)).delivered.stream_seq
+                for index in left:
+                    if (seq := acks[index].seq) > delivered:
+                        answers[index] = AckRejectedError(stream, consumer, seq, _FORGOTTEN)
+                left = [index for index in left if answers[index] is None]
+            if left and reason is not None:
                 retry = retry or Retry(self._connection)
                 await retry.after(reason)
         return answers

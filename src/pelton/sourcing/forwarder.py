@@ -121,7 +121,7 @@ class Origin:
             if message.consumer_seq != number + 1 or message.seq <= seq:
                 return False
             number, seq = message.consumer_seq, message.seq
-        self._number, self._seq, self._gaps = number, seq, 0
+        self._number, self._seq = number, seq
         return True
 
     async def is_done(self) -> bool:
@@ -149,8 +149,11 @@ class Origin:
         request = ConsumerInfoRequest(stream=self._stream, name=self._consumer)
         return await self._until_answered(lambda: self._backend.call(request))
 
-    async def note(self, batch: Sequence[Delivered]) -> None:
-        """Acknowledge messages that the target has; AckRejectedError if another process copies them as well."""
+    async def note(self, batch: Sequence[Delivered]) -> bool:
+        """Acknowledge messages that the target has; return False if the origin does not know all these deliveries.
+
+        Then another process copies as well, or a server has forgotten them, because it was killed.
+        """
         acks = [AckOp(seq=message.seq, consumer_seq=message.consumer_seq, token=message.token) for message in batch]
         tries = 0
 
@@ -162,7 +165,9 @@ class Origin:
         for refused in await self._until_answered(acknowledge):
             # After an outage of the origin, acks that took effect before it are refused when retried.
             if refused is not None and tries == 1:
-                raise refused
+                return False
+        self._gaps = 0
+        return True
 
     async def _until_answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         attempt = 0
@@ -266,20 +271,24 @@ class Forwarder:
             if not batch and await self._origin.is_done():
                 if until_empty:
                     return carried
-            elif batch and self._origin.follows(batch):
-                carried += len(batch)
-                batch = await self._copy_batch(batch, wait=wait)
-            else:
+                continue
+            following = await self._copy_batch(batch, wait=wait) if batch and self._origin.follows(batch) else None
+            if following is None:
                 await self._origin.go_back()
                 self._doubt()
                 batch = []
+            else:
+                carried += len(batch)
+                batch = following
 
-    async def _copy_batch(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered]:
+    async def _copy_batch(self, batch: Sequence[Delivered], *, wait: bool) -> list[Delivered] | None:
+        """Store a batch, and return the next one; None if it has to be delivered again."""
         asked = self._moment()
         following = self._runtime.spawn(self._origin.pull(wait=wait), f"feed of {self._stream}")
         try:
             await self._store(batch)
-            await self._origin.note(batch)
+            if not await self._origin.note(batch):
+                return None
             if wait and len(batch) < BATCH:
                 # A waiting pull may get everything, and never see a gap.
                 await self._origin.check_owner()
