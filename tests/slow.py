@@ -78,6 +78,7 @@ _SLOW: Final = {
     "tests/moving/test_copy.py::test_killed": "kills",
     "tests/moving/test_standby.py::test_a_full_disk": "a process that waits",
     "tests/moving/test_standby.py::test_killed": "kills",
+    "tests/moving/test_served_standby.py::test_it_goes_on": "servers that are killed",
     "tests/moving/test_to_three_servers.py::test_everything": "kills of three servers",
     "tests/queue/test_kills.py": "kills",
     "tests/server/clients": "clients for Node and others",

@@ -218,7 +218,7 @@ async def _into(options: argparse.Namespace) -> list[str]:
 @option("SOURCE", "a store file, or an address such as nats://host:4222")
 @option("[TARGET]", "the same; a file is created if it is missing")
 @one_of(
-    option("--follow", "keep the file TARGET a standby of the file SOURCE, until stopped: see pelton promote"),
+    option("--follow", "keep the file TARGET a standby of SOURCE, a file or its pelton serve: see pelton promote"),
     option("--status", "show how far the standby that is named is behind"),
 )
 @option("--demote", "with --follow: TARGET is a store, such as one that was replaced; overwrite what it holds")
@@ -231,7 +231,7 @@ async def _into(options: argparse.Namespace) -> list[str]:
 def run_copy(options: argparse.Namespace) -> int:
     """Copy; return 0 when the copy is complete, and the same as the original."""
     if options.status:
-        return _show_standby(options, options.target or options.source)
+        return _show_standby(options)
     if options.target is None:
         raise ConfigError("copy: name a TARGET, which becomes the copy")
     if options.follow:
@@ -273,10 +273,11 @@ async def _copy(options: argparse.Namespace, bar: Bar) -> CopyReport:
     )
 
 
-def _show_standby(options: argparse.Namespace, path: str) -> int:
+def _show_standby(options: argparse.Namespace) -> int:
     from pelton.moving import standby_status
 
-    found = standby_status(path, key=key_of(options))
+    path, source = options.target or options.source, options.source if options.target else None
+    found = standby_status(path, key=key_of(options), source=source)
     behind = "not known" if found.lag_messages is None else f"{found.lag_messages:,} messages"
     ago = "" if found.lag_seconds is None else f", {span_text(found.lag_seconds)}"
     facts: dict[str, Cell] = {
@@ -327,10 +328,13 @@ async def _follow(options: argparse.Namespace) -> int:
 
 
 async def _tell_copied(options: argparse.Namespace, copied: asyncio.Event) -> None:
+    from pelton.moving.served_log import is_served, name_of
+
     await copied.wait()
-    text = f"{options.target}: a standby of {options.source}, and up to date; stop it at any time"
-    write_lines(options, {"source": options.source, "target": options.target}, [text])
-    if options.demote:
+    source = name_of(options.source) if is_served(options.source) else options.source
+    text = f"{options.target}: a standby of {source}, and up to date; stop it at any time"
+    write_lines(options, {"source": source, "target": options.target}, [text])
+    if options.demote and not is_served(options.source):
         await record_command(options, options.source)
 
 
@@ -339,6 +343,7 @@ async def _tell_copied(options: argparse.Namespace, copied: asyncio.Event) -> No
 
 @file_command("promote TARGET")
 @option("--without-source", "leave the old store alone, which nobody writes to any more")
+@option("--source ADDRESS", "of a store on another host: the address of its server, with the login")
 def run_promote(options: argparse.Namespace) -> int:
     """Promote; return 0 when TARGET is the store."""
     found = asyncio.run(_promote(options))
@@ -352,7 +357,8 @@ def run_promote(options: argparse.Namespace) -> int:
 async def _promote(options: argparse.Namespace) -> Promotion:
     from pelton.moving import promote
 
-    found = await promote(options.target, key=key_of(options), ask_source=not options.without_source)
+    asks = not options.without_source
+    found = await promote(options.target, key=key_of(options), ask_source=asks, source=options.source)
     options.done = f"{options.target}: promoted; it replaces {found.source}"
     await record_command(options, options.target)
     return found

@@ -387,7 +387,7 @@ def _leaf_node(leaf: Leaf, path: str, runtime: Runtime) -> LeafNode:
 
 async def _domain_by(node: LeafNode, runtime: Runtime, name: str, patience: Seconds) -> Jet:
     """Open a domain that the hub of a leaf node leads to, once it does."""
-    _need_nats("domain")
+    need_nats("domain")
     from pelton.cluster import in_domain, settings_by
 
     settings = in_domain(settings_by(node.dial, node.url, node.inbox_prefix), name, patience)
@@ -416,7 +416,8 @@ async def _join(settings: ClusterSettings, runtime: Runtime) -> Jet:
     return Jet(cluster, runtime, domain)
 
 
-def _need_nats(what: str) -> None:
+def need_nats(what: str) -> None:
+    """Raise ConfigError if nats-py is not installed, which ``what`` needs."""
     try:
         import pelton.cluster  # noqa: F401  # the question is whether it is there
     except ModuleNotFoundError as error:
@@ -426,7 +427,7 @@ def _need_nats(what: str) -> None:
 
 
 def _cluster(scheme: str, address: str, options: dict[str, Any], runtime: Runtime) -> Callable[[], Awaitable[Jet]]:
-    _need_nats(f"a {scheme}: address")
+    need_nats(f"a {scheme}: address")
     from pelton.cluster import read_context, settings_of
 
     if scheme == "context":

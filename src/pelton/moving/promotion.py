@@ -19,6 +19,7 @@ import logging
 import os
 from collections.abc import Callable
 from contextlib import closing, suppress
+from functools import partial
 from typing import Final, Literal
 
 import msgspec
@@ -39,6 +40,7 @@ from pelton.engine.upkeep import public_faults
 from pelton.jet import Stream
 from pelton.moving.configs import as_published
 from pelton.moving.copying import pages
+from pelton.moving.served_log import ServedLog, is_served, name_of, standby_name, tell_served
 from pelton.runtime import Halt, on_thread, pause, stopwatch, system_runtime
 from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.standby import StandbyWriter, fence, noting, sum_of_last_seqs, take_place, unfence
@@ -89,14 +91,17 @@ class Promotion(msgspec.Struct, frozen=True, kw_only=True):
     """Why it is not complete."""
 
 
-def standby_status(path: StrPath, *, key: Key | None = None) -> StandbyStatus:
-    """Return how far a standby is behind its store. Blocks. Raises ConfigError if the file is no standby."""
+def standby_status(path: StrPath, *, key: Key | None = None, source: StrPath | None = None) -> StandbyStatus:
+    """Return how far a standby is behind its store. Blocks. Raises ConfigError if the file is no standby.
+
+    ``source`` is the address of the store's server with its login, which is not kept beside the standby.
+    """
     found, now = _note(_real(path_of("standby_status", path))), system_runtime().clock.now()
     lag_messages, problem = None, found.problem
     if found.state == "standby" and found.copied_ns:
         try:
-            with closing(ReadOnlyDatabase(found.source, key=key_bytes(key))) as store, store.reading():
-                lag_messages = max(sum_of_last_seqs(store) - found.last_seqs, 0)
+            last_seqs = _last_seqs_of(_address(found, source), key_bytes(key))
+            lag_messages = max(last_seqs - found.last_seqs, 0)
         except Fault as fault:
             problem = problem or str(fault)
     lag_ns = max(now - found.copied_ns, 0) if found.state == "standby" else 0
@@ -109,6 +114,21 @@ def standby_status(path: StrPath, *, key: Key | None = None) -> StandbyStatus:
         lag_messages=lag_messages,
         problem=problem,
     )
+
+
+def _address(note: StandbyNote, source: StrPath | None) -> str:
+    """Return where the store of a standby is; an address with a login has to be that of the note."""
+    given = note.source if source is None else os.fspath(source)
+    if is_served(given) != is_served(note.source) or (is_served(given) and name_of(given) != note.source):
+        raise ConfigError(f"{name_of(given)!r} is not the store of this standby, which is {note.source!r}")
+    return given if is_served(given) else note.source
+
+
+def _last_seqs_of(source: str, key: bytes | None) -> int:
+    if is_served(source):
+        return tell_served(source, "last")
+    with closing(ReadOnlyDatabase(source, key=key)) as store, store.reading():
+        return sum_of_last_seqs(store)
 
 
 def _real(path: str) -> str:
@@ -135,22 +155,24 @@ async def follow(
     demote: bool = False,
     on_copied: Callable[[], object] | None = None,
 ) -> None:
-    """Keep the file ``target`` a standby of the store file ``source``, until cancelled: all that it holds.
+    """Keep the file ``target`` a standby of the store ``source``, until cancelled: all that it holds.
 
-    It looks for news each ``interval`` seconds. Killed at any time and run again, it goes on. ``key`` is that of an
-    encrypted store, and of its standby. ``demote``: the target may be a store, also the one that was replaced by the
-    source; it is overwritten. ``on_copied`` is called on another thread whenever the standby is up to date. What passes
-    by itself, such as a full disk, is logged, and tried again.
+    ``source`` is a file of this host, or the address of the ``pelton serve`` that has it on another one, such as
+    ``nats://user:password@host:4222`` or ``context:NAME``. It looks for news each ``interval`` seconds. Killed at any
+    time and run again, it goes on. ``key`` is that of an encrypted store, and of its standby. ``demote``: the target
+    may be a store, also the one that was replaced by the source; it is overwritten. ``on_copied`` is called on another
+    thread whenever the standby is up to date. What passes by itself, such as a full disk or a server that is away, is
+    logged, and tried again.
 
     Raises ConfigError, StoreSettingsError if the target is a store, StoreStandbyError once it was promoted, or if the
     source was replaced; StoreError if the source is damaged.
     """
     check_callback("follow", "on_copied", on_copied)
-    for given in (source, target):
-        if "://" in os.fspath(given) or os.fspath(given).startswith("context:"):
-            raise ConfigError(
-                f"follow({given!r}): a standby is a file, and so is its store; run it where both are files"
-            )
+    if is_served(os.fspath(target)):
+        raise ConfigError(
+            f"follow({name_of(os.fspath(target))!r}): a standby is a file of this host: run it on the standby's "
+            "host, with the address of the store's server as the source; to fill a cluster, copy without follow"
+        )
     pause_ns = seconds_to_ns("interval", interval, "follow")
     ends = path_of("follow", source), path_of("follow", target)
     secret, told = key_bytes(key), on_copied or (lambda: None)
@@ -188,7 +210,8 @@ class _Following:
             except Fault as fault:
                 # A standby that is damaged is copied again.
                 is_standbys = fault.kind == "corrupt" and fault.path == _real(self._ends[1])
-                if not (fault.kind in _PASSING or is_standbys) or not os.path.exists(self._ends[0]):
+                is_there = is_served(self._ends[0]) or os.path.exists(self._ends[0])
+                if not (fault.kind in _PASSING or is_standbys) or not is_there:
                     raise
                 self._note_problem(str(fault))
                 self._wait(_BACKOFF_S)
@@ -219,21 +242,28 @@ class _Following:
             pause(min(left, _STEP_S))
 
 
-def open_writer(source: str, target: str, key: bytes | None, *, demote: bool = False) -> StandbyWriter:
+def open_writer(
+    source: str, target: str, key: bytes | None, *, demote: bool = False, is_promoting: bool = False
+) -> StandbyWriter:
     """Return what copies a store to its standby. Raises Fault."""
-    now = system_runtime().clock.now
-    return StandbyWriter(source, target, key, now=now, verify=lambda path: recount(path, key), demote=demote)
+    now, name = system_runtime().clock.now, name_of(source) if is_served(source) else source
+    opened = partial(ServedLog, source, is_promoting=is_promoting) if is_served(source) else None
+    verify = lambda path: recount(path, key)  # noqa: E731  # for one argument of a call
+    return StandbyWriter(name, target, key, now=now, verify=verify, demote=demote, open_source=opened)
 
 
 # --- promoting
 
 
-async def promote(target: StrPath, *, key: Key | None = None, ask_source: bool = True) -> Promotion:
+async def promote(
+    target: StrPath, *, key: Key | None = None, ask_source: bool = True, source: StrPath | None = None
+) -> Promotion:
     """Make the standby ``target`` the store; its follower may run, and ends.
 
     If the old store can be reached, it is told, and what it holds is copied first; with ``ask_source=False`` it is left
     alone: then make sure that nobody writes to it. Whatever was not acknowledged, or was taken and not acknowledged, is
-    delivered again. Do it again if it was interrupted.
+    delivered again. Do it again if it was interrupted. ``source`` is the address of the old store's server with its
+    login, which is not kept beside the standby.
 
     Raises ConfigError if the file is no standby, StoreBusyError if its follower is stopped, StoreError.
     """
@@ -243,7 +273,8 @@ async def promote(target: StrPath, *, key: Key | None = None, ask_source: bool =
         raise ConfigError(f"{path!r} is the store already")
     problem = "the old store was not asked" if found.state == "standby" else "it was interrupted before"
     if ask_source and found.state == "standby":
-        problem = await on_thread(lambda _: _complete(path, found, secret))
+        address = _address(found, source)
+        problem = await on_thread(lambda _: _complete(path, found, address, secret))
     try:
         with admitting(path), noting(path) as file:
             found = file.read() or found
@@ -260,14 +291,14 @@ async def promote(target: StrPath, *, key: Key | None = None, ask_source: bool =
     return Promotion(source=found.source, copied_ns=found.copied_ns, is_complete=not problem, problem=problem)
 
 
-def _complete(path: str, note: StandbyNote, key: bytes | None) -> str:
+def _complete(path: str, note: StandbyNote, source: str, key: bytes | None) -> str:
     """Tell the old store that it was replaced, and copy the rest of it; return what has kept it from that."""
     try:
-        fence(note.source, key, path)
+        _tell_replaced(source, key, path)
     except (Fault, OSError) as error:
         return f"the old store could not be reached: {error}"
     try:
-        with admitting(note.source), closing(open_writer(note.source, path, key)) as follower:
+        with admitting(note.source), closing(open_writer(source, path, key, is_promoting=True)) as follower:
             is_followed = abs(system_runtime().clock.now() - note.copied_ns) < _FRESH_NS
             deadline = stopwatch() + (_FOLLOWER_S if is_followed else 0)
             # What a follower that runs has read, it goes on from.
@@ -276,12 +307,22 @@ def _complete(path: str, note: StandbyNote, key: bytes | None) -> str:
     except Fault as fault:
         if fault.path == note.source:
             return f"the old store knows that it was replaced, but could not be copied: {fault}"
-        unfence(note.source, key)
+        _tell_replaced(source, key, None)
         raise public_error(fault) from None
     except BaseException:
-        unfence(note.source, key)
+        _tell_replaced(source, key, None)
         raise
     return ""
+
+
+def _tell_replaced(source: str, key: bytes | None, by: str | None) -> None:
+    """Tell a store that ``by`` has taken its place; None: that nothing has."""
+    if is_served(source):
+        tell_served(source, "unfence" if by is None else "fence", "" if by is None else standby_name(by))
+    elif by is None:
+        unfence(source, key)
+    else:
+        fence(source, key, by)
 
 
 async def go_on_apart(jet: Jet) -> None:

@@ -40,6 +40,7 @@ from pelton.server.router import in_portions
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
 from pelton.server.settings.runtime import check_apart, check_settings
+from pelton.server.standby_source import StandbySource
 from pelton.server.store_link import StoreLink
 from pelton.server.users import ConfiguredUsers
 from pelton.wire import ServerHello, encode_info
@@ -119,8 +120,10 @@ class ServedAccounts:
     def _open_link(self, account: ServerAccount, store: StoreSettings, domain: str) -> StoreLink:
         settings = EngineSettings(path=store.path, sync=store.sync, limits=store.limits, key=store.key)
         engine = self._open_store(settings) if self._open_store else Engine(settings, self._runtime)
-        engine.on_end(self._store_ended)
-        return StoreLink(engine, account, self._runtime, domain)
+        link = StoreLink(engine, account, self._runtime, domain)
+        link.standbys = StandbySource(store.path, store.key, account, self._runtime, self._server.settings.max_payload)
+        engine.on_end(lambda error: link.standbys.after_copying(lambda: self._store_ended(error)))
+        return link
 
     def _connect(self, exchange: AccountExchange | None) -> None:
         """Let messages cross between accounts that import from each other."""
@@ -139,9 +142,9 @@ class ServedAccounts:
         account.limits, account.crossing, account.tracing = config.limits, self._crossing, config.tracing
         if opened is not None:
             completion = ReplyCompletion(self._server.name, settings.domain, partial(self._config, account.name))
-            account.services["$JS"] = JetStreamService(opened, completion)
+            account.services |= {"$JS": JetStreamService(opened, completion), "$PELTON": opened.standbys}
         elif store is None:
-            account.services.pop("$JS", None)
+            account.services = {"$SYS": account.services["$SYS"]}
             if settings.stores:
                 purge = self._purge if account.name == settings.system_account else None
                 account.services["$JS"] = MissingJetStream(account, purge)

@@ -37,6 +37,7 @@ from pelton.runtime import Clock, Runtime
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 from pelton.server.router import Storing
+from pelton.server.standby_source import StandbySource
 
 _log: Final = logging.getLogger("pelton.server")
 ACKS: Final = "$JS.SNAPSHOT.ACK."
@@ -122,9 +123,13 @@ _TRENDS_BEGIN_S: Final = 30.0
 
 
 class StoreLink:
-    """An account's open store. ``take_acks`` takes plain acks, by their subjects, or refuses all of them."""
+    """An account's open store. ``take_acks`` takes plain acks, by their subjects, or refuses all of them.
+
+    ``standbys`` answers those who follow it.
+    """
 
     take_acks: Callable[[Sequence[str]], bool]
+    standbys: StandbySource
 
     def __init__(self, engine: Engine, account: AccountPort, runtime: Runtime, domain: str) -> None:
         self.engine = engine
@@ -217,6 +222,7 @@ class StoreLink:
         await asyncio.gather(self._trends, return_exceptions=True)
         with suppress(PeltonError):
             await self.interest.close()
+        await self.standbys.close()
         await self.engine.close()
 
 

@@ -304,9 +304,11 @@ def check_not_replaced(connection: apsw.Connection, path: str) -> None:
     found = connection.execute("SELECT value FROM meta WHERE key=?", (REPLACED_BY,)).fetchall()
     if found:
         other = text(found[0][0])
+        # On another host, its server is followed.
+        source = other if other.startswith("/") else "nats://HOST:PORT"
         detail = (
             f"it was replaced by its standby {other}: write to that one. This one opens to be read only; to let it "
-            f"follow the new store, which overwrites it: `pelton copy {other} {path} --follow --demote`"
+            f"follow the new store, which overwrites it: `pelton copy {source} {path} --follow --demote`"
         )
         raise Fault("standby", path, detail)
 

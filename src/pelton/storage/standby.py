@@ -26,10 +26,11 @@ processes that have it open are told as soon as they see that its catalogue has 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, closing, contextmanager, suppress
-from typing import Final, NamedTuple
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
+from typing import Final, NamedTuple, Protocol
 
 import apsw
 import msgspec
@@ -45,6 +46,7 @@ from pelton.storage.schema import REPLACED_BY
 from pelton.storage.store_file import NOTE, PROMOTING, StandbyNote, admitting, note_of
 from pelton.storage.wal import CHECKPOINT_PAGES, PAGE_SIZE, sync_to_disk
 
+_log: Final = logging.getLogger("pelton.storage")
 _HEADER: Final = 32
 _FRAME: Final = 24 + PAGE_SIZE
 _CHUNK: Final = 1 << 20
@@ -69,17 +71,61 @@ class LogPosition(NamedTuple):
         return _HEADER + self.frames * _FRAME if self.frames else 0
 
 
+class Source(Protocol):
+    """A store whose file and log a standby follows, turn by turn; see above. Its methods raise Fault.
+
+    ``path`` is its name in notes and faults, ``uuid`` its identity, ``mode`` the permissions of a copy. ``last_seqs``
+    is the sum of the last sequences of its streams, not after the beginning of the last turn.
+    """
+
+    path: str
+    uuid: str
+    mode: int
+    last_seqs: int
+
+    def turn(self) -> AbstractContextManager[LogPosition]:
+        """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
+        ...
+
+    def end(self) -> LogPosition:
+        """Return where the log ends."""
+        ...
+
+    def write_log(self, begin: LogPosition | None, end: LogPosition, file: int) -> None:
+        """Write the log from a place in it, or from its beginning, to the same place of another file."""
+        ...
+
+    def write_file(self, file: int) -> None:
+        """Write what the file holds to another one. With the log as it ends afterwards, that is the store."""
+        ...
+
+    def begins_with(self, log: int, end: LogPosition) -> bool:
+        """Whether the log begins with what another file holds up to there."""
+        ...
+
+    def fence(self, by: str) -> None:
+        """Tell the store that ``by`` has taken its place."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the store. Idempotent."""
+        ...
+
+
 class SourceLog:
-    """What is committed to the store at ``path``, of whatever schema, turn by turn; see above. Raises Fault."""
+    """A :class:`Source` that is the file ``path`` on this host, of whatever schema. Raises Fault."""
 
     def __init__(self, path: str, key: bytes | None) -> None:
         self.path: str = os.path.realpath(path)
         _check_there(self.path)
         self._closing = ExitStack()
+        self._key = key
         self._seen: int | None = None
-        self._last_seqs = 0
+        self.last_seqs: int = 0
         try:
             self.database: Database = Database(self.path, key=key, goal=0)
+            self.uuid: str = text(self.database.value(_UUID))
+            self.mode: int = copied_mode(self.path)
             self._closing.callback(self.database.close)
             with translated(self.path):
                 self._held, self._next, self._counting = (self._connect() for _ in range(3))
@@ -110,6 +156,7 @@ class SourceLog:
     def turn(self) -> Iterator[LogPosition]:
         """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
         self.database.check_sound()
+        self._sum_last_seqs()
         self._begin(self._next)
         try:
             yield self.end()
@@ -130,21 +177,29 @@ class SourceLog:
         """Write the log from a place in it, or from its beginning, to the same place of another file."""
         offset = begin.bytes if begin is not None else 0
         while offset < end.bytes:
-            with translated(self.path):
-                chunk = os.pread(self._log, min(_CHUNK, end.bytes - offset), offset)
+            chunk = self.read_log(offset, min(_CHUNK, end.bytes - offset))
             if not chunk:
-                raise Fault("io", self.path, "its log is shorter than it was: copy it again")
-            _write(file, chunk, offset)
+                raise Fault("io", self.path, SHORTER)
+            write_at(file, chunk, offset)
             offset += len(chunk)
+
+    def read_log(self, offset: int, size: int) -> bytes:
+        """Return bytes of the log."""
+        with translated(self.path):
+            return os.pread(self._log, size, offset)
 
     def write_file(self, file: int) -> None:
         """Write what the file holds to another one. With the log as it ends afterwards, that is the store."""
         offset = 0
+        while chunk := self.read_file(offset, _CHUNK):
+            write_at(file, chunk, offset)
+            offset += len(chunk)
+
+    def read_file(self, offset: int, size: int) -> bytes:
+        """Return bytes of the file, fewer at its end."""
         with translated(self.path):
-            while left := os.path.getsize(self.path) - offset:
-                chunk = self._raw.read("main", 0, offset, min(_CHUNK, left))[1]
-                _write(file, chunk, offset)
-                offset += len(chunk)
+            left = os.path.getsize(self.path) - offset
+            return self._raw.read("main", 0, offset, min(size, left))[1] if left > 0 else b""
 
     def begins_with(self, log: int, end: LogPosition) -> bool:
         """Whether the log begins with what another file holds up to there."""
@@ -156,13 +211,15 @@ class SourceLog:
             offset += len(chunk)
         return True
 
-    def last_seqs(self) -> int:
-        """Return the sum of the last sequences of all streams."""
+    def _sum_last_seqs(self) -> None:
         if (seen := self.database.seen()) != self._seen:
             with self.database.reading():
-                self._last_seqs = sum_of_last_seqs(self.database)
+                self.last_seqs = sum_of_last_seqs(self.database)
             self._seen = seen
-        return self._last_seqs
+
+    def fence(self, by: str) -> None:
+        """Tell the store that ``by`` has taken its place."""
+        fence(self.path, self._key, by)
 
     def close(self) -> None:
         """Let go of the store. Idempotent."""
@@ -174,7 +231,8 @@ def _check_there(path: str) -> None:
         raise Fault("settings", path, "there is no such file")
 
 
-def _write(file: int, data: bytes, offset: int) -> None:
+def write_at(file: int, data: bytes, offset: int) -> None:
+    """Write all of ``data`` at a place of a file."""
     while data:
         done = os.pwrite(file, data, offset)
         data, offset = data[done:], offset + done
@@ -204,7 +262,7 @@ class NoteFile:
         data = msgspec.json.encode(note)
         # Spaces hide what was there before, until that is cut off.
         size = os.fstat(self._descriptor).st_size
-        _write(self._descriptor, data.ljust(size), 0)
+        write_at(self._descriptor, data.ljust(size), 0)
         if durably:
             os.fsync(self._descriptor)
 
@@ -250,8 +308,9 @@ def fold(path: str, key: bytes | None) -> int:
 
 
 class StandbyWriter:
-    """Keeps the standby ``target`` like the store ``source``. ``key`` opens both; ``now`` tells wall nanoseconds.
+    """Keeps the standby ``target`` like a store. ``key`` opens both; ``now`` tells wall nanoseconds.
 
+    ``source`` is the store's name in the note, and ``open_source`` opens it; without that, it is the path of its file.
     ``verify`` is asked of each new copy. Raises Fault: of kind ``standby`` if the target has become the store,
     ``corrupt`` if the store is damaged, and those of opening and writing.
     """
@@ -265,8 +324,10 @@ class StandbyWriter:
         now: Callable[[], int],
         verify: Verify,
         demote: bool = False,
+        open_source: Callable[[], Source] | None = None,
     ) -> None:
-        self._source_path, self._target = os.path.realpath(source), os.path.realpath(target)
+        self._source_path = source if open_source is not None else os.path.realpath(source)
+        self._target = os.path.realpath(target)
         if self._source_path == self._target:
             raise Fault("settings", target, "a store is no standby of itself")
         self._key, self._now, self._verify = key, now, verify
@@ -274,7 +335,7 @@ class StandbyWriter:
         self._noted = 0
         if os.path.lexists(self._target) and not os.path.lexists(self._target + NOTE) and not demote:
             raise Fault("settings", self._target, _IS_STORE)
-        self._source = SourceLog(source, key)
+        self._source: Source = SourceLog(source, key) if open_source is None else open_source()
         try:
             with noting(self._target) as note:
                 self._begin(note, demote=demote)
@@ -299,7 +360,7 @@ class StandbyWriter:
         note.write(StandbyNote("standby", self._source_path))
 
     def _tell_source(self) -> None:
-        fence(self._source_path, self._key, self._target)
+        self._source.fence(self._target)
         raise Fault(
             "standby",
             self._source_path,
@@ -316,8 +377,9 @@ class StandbyWriter:
             found = note.read()
             if found is None or found.state != "standby":
                 raise Fault("standby", self._target, "it was promoted, so nothing is copied to it any more")
-            copied, last_seqs = self._now(), self._source.last_seqs()
+            copied = self._now()
             with self._source.turn() as end:
+                last_seqs = self._source.last_seqs
                 if self._at is None or not self._is_at(self._at):
                     self._at = self._join(end)
                 if self._at is None:
@@ -387,10 +449,11 @@ class StandbyWriter:
     def _copy(self) -> LogPosition:
         """Copy the whole store over the standby; return where its log ended."""
         self._check_same()
+        _log.info("store %s is copied anew to its standby %s", self._source_path, self._target)
         file, kept = self._target + "-unfinished", self._target + "-unfinished-log"
         descriptor = take_name(self._target, file)
         try:
-            os.fchmod(descriptor, copied_mode(self._source_path))
+            os.fchmod(descriptor, self._source.mode)
             self._source.write_file(descriptor)
             os.fsync(descriptor)
             end = self._source.end()
@@ -413,7 +476,7 @@ class StandbyWriter:
     def _write_new(self, name: str, end: LogPosition) -> None:
         log = os.open(name, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
-            os.fchmod(log, copied_mode(self._source_path))
+            os.fchmod(log, self._source.mode)
             self._source.write_log(None, end, log)
             os.fsync(log)
         finally:
@@ -448,7 +511,7 @@ class StandbyWriter:
                 uuid = text(other.value(_UUID))
         except Fault:
             return
-        if uuid != self._source.database.value(_UUID):
+        if uuid != self._source.uuid:
             raise Fault("settings", self._target, f"it is a standby of another store than {self._source_path}")
 
     @property
@@ -461,6 +524,7 @@ class StandbyWriter:
         self._source.close()
 
 
+SHORTER: Final = "its log is shorter than it was: copy it again"
 _UUID: Final = "SELECT value FROM meta WHERE key='uuid'"
 _IS_STORE: Final = (
     "the file exists, and is no standby: name another one, or make it one with --demote, which overwrites what it holds"
