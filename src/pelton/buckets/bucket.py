@@ -448,7 +448,6 @@ async def delete_bucket(jet: Streams, name: str) -> None:
 
 
 async def bucket_names(jet: Streams) -> list[str]:
-    """Return the names of all buckets."""
     return [name.removeprefix(STREAM_PREFIX) for name in await jet.stream_names() if name.startswith(STREAM_PREFIX)]
 
 

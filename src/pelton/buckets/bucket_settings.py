@@ -84,7 +84,6 @@ def write_prefix(config: StreamConfig, domain_prefix: str) -> str:
 
 
 def key_subjects(stream: str, key_filter: str) -> str:
-    """Return the subjects of a filter of keys in the bucket of a stream."""
     return f"{_SUBJECT_PREFIX}{stream.removeprefix(STREAM_PREFIX)}.{key_filter}"
 
 

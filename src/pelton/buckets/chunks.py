@@ -207,9 +207,6 @@ async def _search(chunks: ChunkReader, wanted: int) -> ChunkPlace:
     raise await chunks.missing()
 
 
-# --- watches objects
-
-
 async def watch_infos(
     records: Records, *, updates_only: bool = False, is_strict: bool = False
 ) -> AsyncGenerator[ObjectInfo | None, None]:

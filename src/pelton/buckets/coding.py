@@ -269,7 +269,6 @@ def operation_of(block: bytes | None) -> Operation:
 
 
 def stored_block(message: StoredMessage | Delivered) -> bytes | None:
-    """Return the header block of a message, or None."""
     block = message.headers if isinstance(message, Delivered) else message.hdrs
     return block or None
 

@@ -180,12 +180,10 @@ def decode_info(bucket: str, subject: str, data: bytes, *, revision: int, time_n
 
 
 def plain_headers(headers: Mapping[str, str | Sequence[str]]) -> dict[str, list[str]]:
-    """Return headers with a list of values each."""
     return {name: [value] if isinstance(value, str) else [*value] for name, value in headers.items()}
 
 
 def digest_text(digest: Any) -> str:
-    """Return the text of a finished digest."""
     return _DIGEST + urlsafe_b64encode(digest.digest()).decode()
 
 

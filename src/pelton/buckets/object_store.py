@@ -513,5 +513,4 @@ async def delete_objects(jet: Streams, name: str) -> None:
 
 
 async def objects_names(jet: Streams) -> list[str]:
-    """Return the names of all object stores."""
     return [name.removeprefix(STREAM_PREFIX) for name in await jet.stream_names() if name.startswith(STREAM_PREFIX)]

@@ -44,9 +44,6 @@ async def _locks(jet: Jet, options: argparse.Namespace) -> None:
     )  # fmt: skip
 
 
-# --- ``pelton elections``: who leads
-
-
 @store_command("elections")
 @TABLE
 @option("[ELECTION]", "with --bucket: the key in it", default="")

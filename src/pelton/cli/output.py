@@ -292,9 +292,6 @@ def seconds_text(seconds: float) -> str:
     return span_text(seconds) if seconds else ""
 
 
-# --- the progress of a command: one line on a terminal, nothing elsewhere
-
-
 class Bar:
     """A line that is overwritten as the work proceeds."""
 

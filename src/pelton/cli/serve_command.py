@@ -112,7 +112,6 @@ def run_serve(options: argparse.Namespace) -> int:
 
 
 def print_help(text: str) -> None:
-    """Write the help, line by line."""
     for each in text.splitlines():
         write_line(each)
 

@@ -364,9 +364,6 @@ async def _promote(options: argparse.Namespace) -> Promotion:
     return found
 
 
-# --- ``pelton verify``: check every byte of a store
-
-
 @file_command("verify STORE")
 def run_verify(options: argparse.Namespace) -> int:
     """Report what is wrong; return 0 if nothing is."""
@@ -377,9 +374,6 @@ def run_verify(options: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-# --- ``pelton salvage``: a new store with what a damaged one still holds
-
-
 @file_command("salvage STORE TARGET")
 def run_salvage(options: argparse.Namespace) -> int:
     """Save what can be read, and report what was lost; return 0 when the new store is complete."""
@@ -388,18 +382,12 @@ def run_salvage(options: argparse.Namespace) -> int:
     return 0
 
 
-# --- ``pelton compact``: free the space that removed messages have left in a store
-
-
 @file_command("compact STORE")
 def run_compact(options: argparse.Namespace) -> int:
     """Compact; return 0 when done."""
     freed = compact(options.store, key_of(options))
     write_done(options, {"store": options.store, "freed": freed}, f"{options.store}: {freed:,} bytes freed")
     return 0
-
-
-# --- ``pelton migrate``: what opening a store of an older version for writing does, at a time of your choice
 
 
 @file_command("migrate STORE")
@@ -413,9 +401,6 @@ def run_migrate(options: argparse.Namespace) -> int:
         text = f"it is up to date (schema {before})"
     write_done(options, {"store": options.store, "from": before, "to": SCHEMA_VERSION}, f"{options.store}: {text}")
     return 0
-
-
-# --- ``pelton rekey``: encrypt a store, change its key, or decrypt it
 
 
 @file_command("rekey STORE")

@@ -284,9 +284,6 @@ async def _publish(jet: Jet, options: argparse.Namespace) -> None:
         await jet.account_info()
 
 
-# --- ``pelton sub``: show messages as they are published, stored or not
-
-
 @store_command("sub", writes=True)
 @option("SUBJECT", "a subject, or a filter such as 'orders.>'")
 @option("--count N", "end after this number of messages")

@@ -88,9 +88,6 @@ def _hub_text(hub: LeafNote, now: int) -> str:
     return f"connected for {since}, rtt {hub.rtt * 1e3:.1f} ms, {hub.in_msgs} messages in, {hub.out_msgs} out"
 
 
-# --- ``pelton metrics``: the metrics of a store for Prometheus, on a port or once
-
-
 @store_command("metrics")
 @option("--host ADDRESS", "where to listen (default: 127.0.0.1)", default="127.0.0.1")
 @option("--port N", "default 7777; 0: any that is free", type=port, default=7777)
@@ -120,9 +117,6 @@ async def _metrics(jet: Jet, options: argparse.Namespace) -> None:
     finally:
         # Also if this is cancelled: a request that waits for the loop must be answered first.
         await asyncio.shield(server.close())
-
-
-# --- ``pelton audit``: who did what
 
 
 @store_command("audit")

@@ -70,7 +70,6 @@ class _Transport(TcpTransport):
         self._dial = dial
 
     async def connect(self, uri: Any, buffer_size: int, connect_timeout: int) -> None:
-        """Connect to a server."""
         if self._dial is None:
             await super().connect(uri, buffer_size, connect_timeout)
             return

@@ -557,8 +557,6 @@ class Cluster:
         if taken:
             await self.ack(stream, consumer, taken)
 
-    # --- shared
-
     async def _explain(self, stream: str, consumer: str) -> ConsumerInfo:
         """Raise the server's own error if a stream or consumer is gone."""
         return await self.call(ConsumerInfoRequest(stream=stream, name=consumer))

@@ -75,9 +75,6 @@ class ComplaintLog:
         self._logged.clear()
 
 
-# --- the process and event loop a connection belongs to
-
-
 class LoopGuard:
     """The process that made a connection, and the event loop that used it first; ``name`` is for errors."""
 

@@ -168,7 +168,6 @@ def columns_of_rows(found: RowPortion) -> MessageColumns:
 
 
 def columns_of_messages(messages: Sequence[StoredMessage]) -> MessageColumns:
-    """Return messages as columns."""
     return MessageColumns(
         np.array([message.seq for message in messages], np.int64),
         np.array([message.time_ns for message in messages], np.int64),
@@ -241,7 +240,6 @@ class BatchBuilder:
             self._read = decoder(decode, self._value_kind)
 
     def of(self, columns: MessageColumns) -> pa.RecordBatch:
-        """Return the messages as a batch."""
         values = self._values(columns.data.to_pylist()) if self._wants_values else {}
         arrays = [
             values[name] if build is None else build(columns, self._stream, kind)
@@ -285,7 +283,6 @@ class ReadWindow(NamedTuple):
 
     @property
     def has_times(self) -> bool:
-        """Whether times bound it."""
         return self.from_ns != _FIRST_NS or self.before_ns != _LAST_NS
 
 

@@ -30,7 +30,6 @@ _encode: Final = msgspec.json.Encoder().encode
 
 
 def json_rows(batch: pa.RecordBatch, columns: list[str]) -> list[bytes]:
-    """Return some columns of each row as JSON."""
     chosen = batch.select(columns)
     fields = [_in_utc(field) for field in chosen.schema]
     arrays = [
@@ -125,7 +124,6 @@ class InputColumns:
             raise ConfigError(f"there is no column {name}: {why}")
 
     def rest(self) -> list[str]:
-        """Return the columns that were not taken."""
         return [name for name in self._types if name not in self._taken]
 
     def payload(self, name: str, types: Sequence[str], used: Sequence[str] = ()) -> list[str]:
@@ -168,7 +166,6 @@ class ValueCheck:
         self._known: set[str] = set()
 
     def __call__(self, column: pa.Array) -> None:
-        """Check the values of a column."""
         new = set(pc.unique(column).to_pylist()) - self._known
         for value in new:
             self._check(value)
@@ -218,7 +215,6 @@ def seconds(values: list[Any] | None) -> list[str | None] | None:
 
 
 def text_of(column: pa.Array) -> pa.Array:
-    """Return a column cast to strings."""
     return pc.cast(column, pa.string())
 
 
@@ -249,7 +245,6 @@ class StreamEncoder(RowEncoder):
         self._stream, self._filters = config.name, list(config.subjects)
 
     def messages(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Return one message for each row."""
         subjects = self._subjects(batch)
         ttl = seconds(optional(batch, "ttl", self._has_ttl))
         ids = optional(batch, "msg_id", self._has_id)

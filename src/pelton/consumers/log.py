@@ -166,7 +166,6 @@ class ConsumerLog:
         self.paused_until = max(parse_rfc3339(config.pause_until), 0) if config.pause_until else 0
 
     def wants(self, subject: str) -> bool:
-        """Whether a filter matches a subject."""
         if self._first_filter is None:
             self._first_filter = first_match(self.filters)
         return self._first_filter(subject) is not None
@@ -511,7 +510,6 @@ def is_pending(database: Database, stream: int, seq: int) -> bool:
 
 
 def drop_rows(database: Database, consumers: Sequence[int]) -> None:
-    """Remove all rows of deleted consumers."""
     for consumer in consumers:
         database.execute("DELETE FROM consumers WHERE id=?", (consumer,))
         for table in _TABLES:

@@ -113,7 +113,6 @@ class DashboardDoor:
         return None
 
     def form_token(self, visitor: str) -> str:
-        """Return the token of the forms of a visitor."""
         return self._token_of(f"form {visitor}")
 
     def is_own_form(self, visitor: str, given: str, site: str) -> bool:

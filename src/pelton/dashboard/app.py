@@ -60,7 +60,6 @@ class Pages:
         )
 
     async def queues(self, request: Request) -> Response:
-        """All queues, each with all that is known of it."""
         picture = await self._snapshots.latest()
         return self._view.page(request, "queues.html", picture=picture, live=picture.texts)
 
@@ -89,7 +88,6 @@ class Pages:
         return self._view.page(request, "audit.html", entries=entries, older=older)
 
     async def metrics(self, request: Request) -> Response:
-        """The metrics for Prometheus."""
         text, kind = await metrics_text(self._jet, path=self._path, accept=request.headers.get("accept", ""))
         return Response(text, headers={"content-type": kind})
 
@@ -392,8 +390,6 @@ class DashboardServer:
         """End; requests have a second to finish. From any thread."""
         self._server.should_exit = True
 
-
-# --- dashboards of several stores behind one address, and behind a proxy: which of them a request is for
 
 ONLY: Final = ""
 """The name of a dashboard that is alone, and takes every path."""

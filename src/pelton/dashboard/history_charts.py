@@ -47,7 +47,6 @@ def moments_of(span: ChartSpan, now: int) -> list[int]:
 
 
 def stream_chart(rates: Sequence[tuple[int, float]], span: ChartSpan, now: int) -> HistoryChart:
-    """Return the chart of what a stream has stored a second."""
     return _chart("Stored per second", {"per second": rates}, span, now, number_text)
 
 
@@ -112,7 +111,6 @@ def _whole(value: float) -> str:
 
 
 def _steps(points: Sequence[TrendPoint], step: int) -> Iterable[list[tuple[TrendPoint | None, TrendPoint]]]:
-    """Return points, each with the one before it, in groups of a step."""
     pairs = pairwise([None, *points])
     for _, group in groupby(pairs, key=lambda pair: pair[1].minute // step if pair[1] else 0):
         yield [(before, point) for before, point in group if point is not None]

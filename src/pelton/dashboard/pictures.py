@@ -173,12 +173,10 @@ class Picture:
 
     @cached_property
     def whole_event(self) -> bytes:
-        """The picture as an event of a stream of events."""
         return self._event(self.texts)
 
     @cached_property
     def change_event(self) -> bytes:
-        """What differs from the picture before."""
         before = self._texts_before
         return self._event({name: text for name, text in self.texts.items() if before.get(name) != text})
 

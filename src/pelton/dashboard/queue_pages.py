@@ -265,7 +265,6 @@ class QueuePages:
         return Markup(flow_graph(nodes, f"Flow {visible_text(flow.name or flow.id)}"))
 
     async def schedules(self, request: Request) -> Response:
-        """The schedules of all queues."""
         names, _ = await self._names(request)
         found = [(name, one) for name in names for one in await observe.job_schedules(self._jet, name)]
         return self._page(request, "schedules.html", schedules=found[:ROWS], total=len(found))

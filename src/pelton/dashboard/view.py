@@ -145,7 +145,6 @@ class View:
         self._pages = _pages()
 
     def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
-        """Return a page."""
         viewer = viewer_of(request)
         given = {
             "base": request.scope.get("root_path", ""),

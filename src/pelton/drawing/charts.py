@@ -33,7 +33,6 @@ def title(words: str) -> str:
 
 
 def line(start: Point, end: Point, **attributes: object) -> str:
-    """Return a straight line."""
     return tag("line", x1=start[0], y1=start[1], x2=end[0], y2=end[1], **attributes)
 
 
@@ -52,7 +51,6 @@ class Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        """Return the pixel of `value`."""
         span = self.high - self.low or 1.0
         return self.start + (value - self.low) / span * (self.end - self.start)
 

@@ -240,7 +240,6 @@ class _Building:
         log.appender.flush()
 
     def invalid(self, why: str) -> ApiError:
-        """Return the error of an archive that cannot be restored."""
         return api_error("JSStreamRestoreErrF", stream=self._archive.config.name, err=why)
 
     def _row(self, message: ArchivedMessage) -> MessageRow:

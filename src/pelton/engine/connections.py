@@ -111,9 +111,6 @@ def move_after_restart(database: Database, boot: Callable[[], str] = boot_id) ->
             database.execute("UPDATE meta SET value=? WHERE key='boot'", (now,))
 
 
-# --- opens connections to one store, and sessions on them, for the engine that has it open
-
-
 class Connections:
     """Opens connections with the current key of the store.
 
@@ -204,8 +201,6 @@ class Connections:
             yield
             self.settings = msgspec.structs.replace(self.settings, key=key)
 
-
-# --- what has slowed a store down, or damaged it
 
 _QUARANTINED = "SELECT stream, seq FROM quarantine"
 

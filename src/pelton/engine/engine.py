@@ -400,7 +400,6 @@ class Engine:
         return self
 
     def to_embedded(self, what: str) -> EmbeddedStore:
-        """Return this store, which is a file of its own."""
         return self
 
     def row_reader(self, stream: str, created: str, filters: Sequence[str]) -> RowReader | None:
@@ -489,8 +488,6 @@ class Engine:
                 return call()
         except Fault as fault:
             raise public_error(fault) from None
-
-    # --- other processes
 
     def woken(self) -> None:
         """Load what another process has committed, and wake pulls and subscribers."""

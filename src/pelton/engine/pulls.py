@@ -108,7 +108,6 @@ class Pulls:
             line.poke()
 
     async def close(self) -> None:
-        """End all standing pulls."""
         for line in list(self.standing.values()):
             await line.stop()
 

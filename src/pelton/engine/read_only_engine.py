@@ -279,7 +279,6 @@ class ReadOnlyEngine:
     # --- the rest of the port
 
     def to_embedded(self, what: str) -> EmbeddedStore:
-        """Return this store, which is a file of its own."""
         return self
 
     def check_loop(self) -> None:

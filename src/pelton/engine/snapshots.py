@@ -177,9 +177,6 @@ class CopySnapshot(SqlSnapshot):
             await self.clock.sleep(_PAUSE_S)
 
 
-# --- the snapshots of a store that a process has open for writing, too
-
-
 class SqlSnapshots:
     """Takes them."""
 

@@ -27,7 +27,6 @@ async def send(
 
 
 async def send_one(backend: Backend, message: Outgoing) -> PubAck:
-    """Publish a message."""
 
     async def store(messages: Sequence[Outgoing]) -> list[PubAck]:
         return [await backend.publish(one.subject, one.data, one.headers) for one in messages]

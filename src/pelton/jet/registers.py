@@ -250,7 +250,6 @@ class OwnConnection(Generic[C]):
         return self._open
 
     async def leave(self) -> None:
-        """Close the connection, if it is open."""
         left, self._open = self._open, None
         if left is not None:
             with suppress(PeltonError, TimeoutError):

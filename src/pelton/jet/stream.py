@@ -376,7 +376,6 @@ async def next_of(stream: Readable, subject: str, seq: int) -> StoredMessage | N
 
 
 async def list_all(backend: Backend, request: Request[P], of: Callable[[P], Sequence[T]]) -> list[T]:
-    """Return what all pages of a list have."""
     found: list[T] = []
     while True:
         page = await backend.call(msgspec.structs.replace(request, offset=len(found)))

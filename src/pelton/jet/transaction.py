@@ -147,8 +147,6 @@ class Savepoint:
         await self._open.leave(self._level, keep=kind is None)
 
 
-# --- the handle of reads with SQL on one snapshot of an embedded store
-
 _LONGEST_READ_S: Final = 3600.0
 
 

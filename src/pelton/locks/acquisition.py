@@ -156,7 +156,6 @@ class WaitQueue:
         self._waiters: dict[str, _Waiter] = {}
 
     def note(self, row: LockRow, now: float) -> None:
-        """Note the content of a key."""
         if row.key in self.slots:
             self._note_slot(row, now)
         else:

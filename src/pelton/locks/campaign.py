@@ -173,7 +173,6 @@ class Campaign:
 
     @property
     def state(self) -> State:
-        """Whether this candidate leads."""
         return "leader" if self.hold is not None and self.hold.announced else "candidate"
 
     @property
@@ -291,7 +290,6 @@ class Campaign:
             self.due = now + (self.pause(self._tries) if self.hold is None else self.hold.lease.pause)
 
     def on_read(self, now: float, observation: Observation) -> None:
-        """The read returned this."""
         self._unsure = False
         writing = self._writing
         if writing is not None and observation.msg_id == writing.msg_id:

@@ -49,7 +49,6 @@ class ClockReading(NamedTuple):
 
 
 def moment(clock: Clock) -> ClockReading:
-    """Read both clocks."""
     return ClockReading(clock.boottime(), clock.now())
 
 

@@ -54,7 +54,6 @@ class LockManager:
         return Acquisition(self.table, self.runtime, spec, self._who, self._waiting)
 
     def remember(self, held: LockLease) -> None:
-        """Note that a lock is held."""
         self._held[held.spec].add(held)
 
     def forget(self, held: LockLease) -> None:

@@ -114,7 +114,6 @@ class LockSpec:
 
     @property
     def keys(self) -> tuple[str, ...]:
-        """The keys of the slots."""
         base = f"{self.kind}.{self.name}"
         return (base,) if self.kind == "lock" else tuple(f"{base}.{slot}" for slot in range(self.slots))
 
@@ -201,7 +200,6 @@ class LockTable:
         await self._jet.publish(_PREFIX + key, headers=_DELETED, expected_last_subject_seq=expected, ttl=_TRACE_S)
 
     async def close(self) -> None:
-        """Close its connection."""
         await self._jet.backend.close()
 
     async def presence(self) -> str:

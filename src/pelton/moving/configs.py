@@ -104,7 +104,6 @@ _EMPTY: Final = b"NATS/1.0\r\n\r\n"
 
 
 def is_schedule(message: StoredMessage) -> bool:
-    """Whether a message is a schedule, which stores others."""
     return bool(message.hdrs) and headers.first(message.hdrs, headers.SCHEDULE) is not None
 
 

@@ -112,7 +112,6 @@ class FolderTarget:
         self.address: str = folder
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         with self._failures():
             return [
                 os.path.relpath(os.path.join(folder, name), self.address)
@@ -142,7 +141,6 @@ class FolderTarget:
             sync_file(os.path.dirname(path))
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
         with self._failures(), suppress(FileNotFoundError):
             os.unlink(os.path.join(self.address, name))
 
@@ -195,7 +193,6 @@ class AddressTarget:
             self._root = root.rstrip("/") + "/"
 
     def names(self) -> list[str]:
-        """Return the names of all files."""
         with self._failures():
             if not self._fs.exists(self._root.rstrip("/")):
                 return []
@@ -219,7 +216,6 @@ class AddressTarget:
             self._fs.pipe_file(self._root + name, data)
 
     def remove(self, name: str) -> None:
-        """Remove a file, if it exists."""
         with self._failures(), suppress(FileNotFoundError):
             self._fs.rm_file(self._root + name)
 

@@ -103,7 +103,6 @@ def checksum_of(data: bytes | bytearray) -> str:
 
 
 def encode_point(point: BackupPoint) -> bytes:
-    """Return the manifest of a point."""
     line = msgspec.json.encode(point)
     return line + b"\n" + checksum_of(line).encode() + b"\n"
 
@@ -120,12 +119,10 @@ def decode_point(data: bytes) -> BackupPoint | None:
 
 
 def manifest_of(point: BackupPoint, *, folded: bool = False) -> str:
-    """Return the name of the manifest of a point."""
     return f"points/{point.name}{'.full' * folded}.json"
 
 
 def part_name(point: BackupPoint, index: int, *, folded: bool = False) -> str:
-    """Return the name of a part of a point."""
     return f"pages/{point.name}-{'full-' * folded}{index:05d}"
 
 

@@ -144,7 +144,6 @@ class MessagingInstruments:
         )
 
     def count_sent(self, count: int, attributes: Attributes) -> None:
-        """Count messages that were sent, or were refused."""
         self._sent.add(count, _labels(attributes))
 
     def count_received(self, count: int, attributes: Attributes) -> None:
@@ -282,12 +281,10 @@ class MessageTracing:
         self._metrics.operation(max(now - began, 0) / 1e9, values)
 
     def handed_out(self, delivered: Delivered) -> None:
-        """Count a message of an iteration."""
         if not _is_own(delivered):
             self._metrics.count_received(1, self._of_deliveries("receive", "receive", (delivered,)))
 
     def processing(self, delivered: Delivered, *, is_new: bool) -> AbstractContextManager[None]:
-        """Cover the processing of a message."""
         return nullcontext() if _is_own(delivered) else self._processing(delivered, is_new=is_new)
 
     @contextmanager
@@ -314,7 +311,6 @@ class MessageTracing:
 
     @contextmanager
     def enqueuing(self, queue: str, jobs: Sequence[str]) -> Iterator[EnqueueSpan]:
-        """Cover the enqueuing of jobs."""
         values = self._values("enqueue", "send", queue)
         kinds = set(jobs)
         name = f"enqueue {queue}"

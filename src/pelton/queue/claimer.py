@@ -157,7 +157,6 @@ Holdings = dict[int, HeldKey]
 
 
 def replaced_error(stream: str, job: int) -> AckRejectedError:
-    """Return the error for a holder that was replaced."""
     return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
 
 
@@ -181,7 +180,6 @@ class HoldExtender:
         return list(await asyncio.gather(*(self._renew(stream, ack) for ack in acks)))
 
     async def close(self) -> None:
-        """Close the connection."""
         await self._backend.close()
 
     async def _renew(self, stream: str, ack: AckOp) -> PeltonError | None:

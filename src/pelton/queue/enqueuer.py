@@ -95,7 +95,6 @@ def read_announcement(data: bytes) -> Sequence[QueueEvent]:
 
 
 def ending_event(delivered: Delivered) -> QueueEvent | None:
-    """Return the event of an outcome."""
     outcome = decode_outcome(delivered.data)
     return QueueEvent(
         kind=outcome.state,
@@ -128,7 +127,6 @@ def retry_event(delivered: Delivered) -> QueueEvent | None:
 
 
 def progress_event(delivered: Delivered) -> QueueEvent | None:
-    """Return the event of a job's progress."""
     told = decode_progress(delivered.data)
     job_id = delivered.subject.rpartition(".progress")[0].rpartition(".")[2]
     return QueueEvent(kind="progress", id=job_id, at=told.at or delivered.time_ns, progress=told)
@@ -433,7 +431,6 @@ class Enqueuer:
         return messages
 
     def handle_of(self, call: JobCall, message: Outgoing, ack: PubAck) -> JobHandle[Any]:
-        """Return the handle of a job that was stored."""
         has_sequence = call.options is PLAIN or not call.options.is_later
         job_id = str(ack.seq) if has_sequence else job_id_in(message.data, ack.seq)
         return self._handle(job_id, call.results, ack.duplicate)

@@ -195,8 +195,6 @@ class FlowHandle(Generic[V_co]):
         return node
 
 
-# --- the flows of a queue
-
 _encode: Final = msgspec.json.Encoder().encode
 _AT_ONCE: Final = 64
 

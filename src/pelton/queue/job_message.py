@@ -556,7 +556,6 @@ def place_of(job: str, args: bytes, options: JobOptions, key: str, new_id: str) 
 
 
 def unique_leaf(job: str, args: bytes, options: JobOptions) -> str:
-    """Return the leaf of a unique job."""
     return _UNIQUE + _digest(*_what_is_unique(job, args, options))
 
 

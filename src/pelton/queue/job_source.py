@@ -108,7 +108,6 @@ class TenantLines:
         self._listening: asyncio.Task[None] | None = None
 
     def weigh(self, tenant: str, weight: int) -> None:
-        """Note the weight of a tenant."""
         token = encode_tenant(tenant)
         if weight == 1:
             self._weights.pop(token, None)
@@ -139,7 +138,6 @@ class TenantLines:
             await self._changed.wait_at_most(self._clock, max(min(end, due, self._look_at) - now, 0.0), seen)
 
     async def _serve(self, rank: int, wanted: int) -> list[TakenJob]:
-        """Take jobs that are there."""
         self._listen()
         return await self._complete(self._take_in_turns(rank, wanted))
 
@@ -269,8 +267,6 @@ class TenantLines:
             self._turns[rank].note_enqueued([token])
         self._changed.notify()
 
-    # --- the end
-
     async def close(self) -> None:
         """Take no more. Idempotent."""
         if self._listening is not None:
@@ -380,7 +376,6 @@ class JobSource:
         return any(await asyncio.gather(*asked))
 
     def weigh(self, tenant: str, weight: int) -> None:
-        """Note the weight of a tenant."""
         self._tenants.weigh(tenant, weight)
 
     async def earlier_attempt(self, delivered: Delivered) -> Attempt | None:

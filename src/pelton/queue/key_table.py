@@ -255,7 +255,6 @@ class KeyTable:
         return key in self.turns
 
     def forget_record(self, key: str, now: float) -> None:
-        """Forget the record of a key, which has none, or no longer has one."""
         entry = self._entry(key)
         entry.seq, entry.hold = 0, None
         self._plan(key, entry, now if entry.has_work else inf, now)
@@ -267,7 +266,6 @@ class KeyTable:
             entry.last_job, entry.runs = 0, ()
 
     def last_job(self, key: str) -> int:
-        """Return the last job seen for a key."""
         return self._entry(key).last_job
 
     def take(self, limit: int, now: float) -> list[Chance]:

@@ -300,8 +300,6 @@ class KeyedJobSource(JobSource):
         await asyncio.gather(*self._watching, return_exceptions=True)
 
 
-# --- the state of a queue's jobs, from the records of its keys
-
 _AT_ONCE: Final = 64
 
 
@@ -330,7 +328,6 @@ class KeyedStats:
         return found
 
     async def unlisted(self) -> Unlisted:
-        """Return what was delivered of the jobs without a key."""
         return await delivered_by(self._jobs, self._names, self._free)
 
     async def count_underway(self) -> UnderwayCounts:

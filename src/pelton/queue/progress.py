@@ -121,7 +121,6 @@ class FlowProgress:
 
     @property
     def state(self) -> FlowState:
-        """The state of the whole flow."""
         if self.left:
             return "running"
         if not self.errors:
@@ -438,9 +437,6 @@ class FlowLog:
         self._nodes -= self._sizes.pop(flow, 0)
 
 
-# --- the messages that carry out a flow
-
-
 class FlowMessages:
     """Makes the messages that carry out the flows of one queue."""
 
@@ -449,7 +445,6 @@ class FlowMessages:
         self._names = queue.names
 
     def job(self, flow: str, progress: FlowProgress, node: int) -> Outgoing:
-        """Return the message that enqueues the job of a node."""
         return self._job(flow, node, progress.specs[node], progress.arguments(node), progress.generations[node])
 
     def first_jobs(self, flow: str, specs: Sequence[NodeSpec]) -> list[Outgoing]:
@@ -466,7 +461,6 @@ class FlowMessages:
         return form.of_flow(args, spec.options, self._queue.time.now(), spec.meta, place, generation)
 
     def event(self, flow: str, ended: NodeEnd) -> Outgoing:
-        """Return the event that the job of a node has ended."""
         return Outgoing(self._names.flow_log(flow), encode_record(ended))
 
     def removed_event(self, flow: str, progress: FlowProgress, job_id: str) -> Outgoing:

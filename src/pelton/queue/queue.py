@@ -479,8 +479,6 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         for worker in list(self._workers):
             worker.home.call(worker.stop)
 
-    # --- jobs of other queues
-
     async def move(self, job_id: str, queue: Queue) -> JobHandle[Any]:
         """Move a job that no worker holds to another queue of the same opening; return its handle there.
 

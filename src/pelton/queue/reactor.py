@@ -428,7 +428,6 @@ class FlowReactor:
 
 
 def why_withdrawn(reason: str) -> str:
-    """Return why the job of a cancelled flow was cancelled."""
     return f"its flow was cancelled: {reason}" if reason else "its flow was cancelled"
 
 

@@ -419,12 +419,10 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def name(self) -> str:
-        """The name of the queue."""
         return self.names.queue
 
     @property
     def backend(self) -> Backend:
-        """The backend of its streams."""
         return self.jet.backend
 
     @property
@@ -434,7 +432,6 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
 
     @property
     def clock(self) -> Clock:
-        """The clock."""
         return self.jet.runtime.clock
 
 

@@ -368,8 +368,6 @@ async def _one_of(stream: Stream, subject: str, job_id: str) -> StoredMessage | 
     return None
 
 
-# --- the records of attempts that did not end their jobs
-
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 
 
@@ -407,9 +405,6 @@ def _places(names: QueueNames, subject: str, leaf: str) -> tuple[str, ...]:
         return names.places(names.key_of_job(subject), leaf)
     tenant = names.tenant_of(subject) if names.has_tenant(subject) else ""
     return (*names.places("", leaf), *(names.places(tenant, leaf) if tenant else ()))
-
-
-# --- the outcomes of jobs
 
 
 async def refusal_of(backend: Backend, names: QueueNames, ended: Ended) -> AckRejectedError | None:
@@ -540,8 +535,6 @@ class ConsumerStats:
         stored = sum(sum(counts.values()) for counts in listed.values())
         return ahead + max(stored - taken, 0)
 
-
-# --- which jobs have begun
 
 _decode_begun: Final = msgspec.msgpack.Decoder(list[tuple[int, int]]).decode
 # What was read serves for this share of a lease: a job is taken anew only a good part of one after it began.

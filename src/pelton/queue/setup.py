@@ -138,7 +138,6 @@ async def _refuse_taken_names(jet: Streams, names: QueueNames) -> None:
 
 
 async def queue_names(jet: Streams) -> list[str]:
-    """Return the names of all queues."""
     prefix = QueueNames("x").jobs.removesuffix("x")
     # Of a queue's streams, only that of its jobs takes this subject.
     found = await jet.stream_names("$JOBS.*.free")
@@ -234,7 +233,6 @@ async def flows_stream(jet: Streams, names: QueueNames) -> Stream:
 
 
 async def flows_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
-    """Return the consumer of what happens in flows."""
     filters = [names.flow_begin("*"), names.flow_log("*"), names.flow_told("*", "*")]
     return await lasting_consumer(stream, FLOWS_CONSUMER, filters, max(lease, _SHORTEST_FLOW_WAIT_S))
 

@@ -184,7 +184,6 @@ class JobStates:
         return ("", 0) if delivery is not None and number != delivery.num_delivered else (worker, at)
 
     def limit_of(self, seq: int, known: Attempt | None) -> str:
-        """Return for which limit a job is held."""
         parked = self.parked.get(seq)
         return parked[1] if parked is not None and parked[0] > accounted_for(known) else known.limit if known else ""
 
@@ -229,7 +228,6 @@ def _envelope_of(stored: StoredMessage) -> Envelope:
 
 
 def job_of_outcome(outcome: Outcome) -> JobInfo:
-    """Return a job that has ended."""
     return JobInfo(
         id=outcome.id,
         job=outcome.job,

@@ -312,7 +312,6 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is over."""
         return self._end is not None and self._clock.monotonic() >= self._end
 
 

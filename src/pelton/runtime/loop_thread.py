@@ -74,7 +74,6 @@ class LoopThread:
 
     @property
     def is_here(self) -> bool:
-        """Whether the calling thread is this one."""
         return threading.get_ident() == self._thread.ident
 
     @property
@@ -84,7 +83,6 @@ class LoopThread:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the thread runs."""
         return not self.is_inherited and self._thread.is_alive()
 
     def call_soon(self, function: Callable[..., object], *args: Any) -> bool:
@@ -277,7 +275,6 @@ class Caller:
 
     @property
     def calls_again(self) -> bool:
-        """Whether it is the caller."""
         # To find the running loop takes Python 3.11 a system call. A thread runs one loop at a time, so if this loop
         # runs a task, and this is its thread, the task is the caller.
         if self._loop is not None and threading.get_ident() == self._thread:
@@ -304,7 +301,6 @@ class Iteration(AsyncGenerator[T, None]):
         return self._source.__anext__()
 
     def asend(self, value: None, /) -> Coroutine[Any, Any, T]:
-        """Continue."""
         self._check()
         return self._source.asend(value)
 
@@ -314,7 +310,6 @@ class Iteration(AsyncGenerator[T, None]):
         return self._source.athrow(*raised)
 
     def aclose(self) -> Coroutine[Any, Any, None]:
-        """End it."""
         self._check()
         return self._source.aclose()
 

@@ -122,7 +122,6 @@ class ProcessWatch:
         return process is not None and own is not None and process.host == own.host and process != own
 
     def is_gone(self, process: ProcessIdentity | None, now: float) -> bool:
-        """Return whether a process has ended."""
         if process is None or not self.is_near(process):
             return False
         looked, since = self._known.get(process, (float("-inf"), None))
@@ -141,7 +140,6 @@ _KIB: Final = 1024
 
 
 def cpu_seconds() -> float:
-    """Return the CPU time of this process, in all its threads."""
     return time.process_time()
 
 

@@ -413,8 +413,6 @@ class ArchiveSource:
         yield portion
 
 
-# --- writes an archive, in frames
-
 _FRAME: Final = 1 << 20
 
 

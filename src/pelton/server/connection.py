@@ -179,7 +179,6 @@ class SharedBuffer:
         return self._in_a_row > _ALONE_AFTER
 
     def take(self, size: int) -> bytes:
-        """Return what was read."""
         self.reads += 1
         return bytes(self.whole[:size])
 

@@ -294,8 +294,6 @@ class LoginRefusal(msgspec.Struct, frozen=True):
     text: str = AUTHORIZATION_VIOLATION
 
 
-# --- what one client may do now: its user's permissions, and the requests that it may still answer. Pure
-
 _MOST_ANSWERS = 4096
 
 

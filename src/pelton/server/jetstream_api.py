@@ -508,7 +508,6 @@ class ClientPulls:
         return True
 
     def pull(self, stream: str, consumer: str, asked: NextRequest, reply: str) -> None:
-        """Let a pull stand."""
         sink = _ClientSink(self._account, reply)
         self._serving.pulls.stand(stream, consumer, asked.request, max(asked.idle_heartbeat, 0) / 1e9, sink)
 

@@ -135,7 +135,6 @@ class LeafConnection(ClientConnection):
         self._on_end(self.reason)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Forget the hub."""
         self._close_state(self.reason or (f"the connection was lost: {error}" if error else "the hub has closed it"))
         self._transport = None
         self._waiting.clear()

@@ -137,8 +137,6 @@ class HubSource:
     async def _at_source(self, do: Callable[[RemoteLink], R], *, durable: bool = True) -> R:
         return await self._serving.at_source(self._stream, self._source, do, durable=durable)
 
-    # --- requests
-
     async def _ask(self, request: Request[R]) -> R:
         """Ask the JetStream of the origin. Raises ApiError, _NobodyError."""
         answer: asyncio.Future[HubMessage] = asyncio.get_running_loop().create_future()

@@ -63,14 +63,12 @@ class SystemEvents:
     # --- clients
 
     def on_entry(self, client: ClientConnection) -> None:
-        """Tell that a client was let in."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.CONNECT"):
             self._send(subject, "client_connect", {"client": self._client(client)})
 
     def on_leave(self, client: ClientConnection, reason: str) -> None:
-        """Tell that a client has left its account."""
         name = client.account_name
         self._tell_connections(name)
         if name != _GLOBAL and self._is_heard(subject := f"$SYS.ACCOUNT.{name}.DISCONNECT"):
@@ -234,7 +232,6 @@ class MonitoringListener:
         self.endpoint = Endpoint(host=host, port=self._listening.sockets[0].getsockname()[1])
 
     async def close(self) -> None:
-        """Stop listening."""
         if self._listening is not None:
             self._listening.close()
             await self._listening.wait_closed()

@@ -408,8 +408,6 @@ class Departures:
             subscriptions.clear()
 
 
-# --- what clients publish to streams
-
 _MOST_WAITING: Final = 16_384
 _MOST_BYTES: Final = 64 << 20
 

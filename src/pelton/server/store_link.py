@@ -153,7 +153,6 @@ class StoreLink:
         await keep_trends(Streams(self.engine, self.runtime))
 
     def spawn(self, client: ClientConnection, answer: Coroutine[Any, Any, None], name: str) -> None:
-        """Answer a request of a client in the background."""
         task = self.runtime.spawn(answer, name)
         self.answers_after(task)
         self._requests.begin(client)
@@ -205,7 +204,6 @@ class StoreLink:
             self.announcing.add(message)
 
     async def purge(self) -> None:
-        """Remove all streams."""
         while names := (await self.engine.call(StreamNames())).streams:
             for name in names:
                 with suppress(StreamNotFoundError):

@@ -186,7 +186,6 @@ class WebSocketTransport(asyncio.Transport):
         self._bridge = bridge
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
-        """Send bytes in a frame."""
         self._bridge.send(bytes(data))
 
     def close(self) -> None:

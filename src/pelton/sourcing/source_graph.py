@@ -295,5 +295,4 @@ class SourceGraph:
 
 
 def sources_of(log: StreamLog) -> tuple[StreamSource, ...]:
-    """Return a stream's mirror or sources."""
     return (log.config.mirror,) if log.config.mirror is not None else log.config.sources

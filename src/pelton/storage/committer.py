@@ -124,7 +124,6 @@ class WriterPriority:
         return True
 
     def withdraw(self) -> None:
-        """Claim it no longer."""
         if self._read_claim()[0] == self._own:
             self._memory[self._place : self._place + SIZE] = _NOBODY
 
@@ -196,7 +195,6 @@ class WriteLock:
         return self._priority.is_anothers(now)
 
     def give_up(self) -> None:
-        """Wait no longer."""
         self._wait.end()
         if self._has_claimed:
             self._has_claimed = False

@@ -274,7 +274,6 @@ def _copy_streams(source: Database, file: str, key: bytes | None, streams: list[
 
 
 def in_parts(source: Database, table: str, where: str) -> Iterator[list[Any]]:
-    """Yield the rows of a table in chunks."""
     cursor = source.execute(f"SELECT * FROM {table} WHERE {where}")
     while rows := list(islice(cursor, _ROWS)):
         yield rows

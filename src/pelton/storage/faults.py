@@ -143,9 +143,6 @@ def translated(path: str) -> Iterator[None]:
         raise fault_of(error, path) from error
 
 
-# --- the fault that ended a connection for good, and the callback for it
-
-
 class ConnectionEnd:
     """Records the fault that ended one connection to the store ``path``, if any; from any thread."""
 

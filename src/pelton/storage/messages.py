@@ -434,7 +434,6 @@ class MessageTable:
         )
 
     def subject_of(self, seq: int) -> str | None:
-        """Return the subject of the row with a sequence, or None."""
         row = self._db.execute(self._subject, (seq,)).fetchone()
         return None if row is None else text(row[0])
 

@@ -74,7 +74,6 @@ class PageSnapshot:
             self._frames.clear()
 
     def page(self, number: int) -> bytes:
-        """Return a page."""
         return next(self.pages(number, number))[1]
 
     def pages(self, first: int = 1, last: int | None = None) -> Iterator[tuple[int, bytes]]:

@@ -191,9 +191,6 @@ class CopiedDatabase(ReadOnlyDatabase):
         return copy
 
 
-# --- runs a user's statements on a snapshot: they may read everything, and change nothing
-
-
 class ReadSql(UserSql):
     """A user's statements on a connection that only reads."""
 

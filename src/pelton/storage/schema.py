@@ -236,7 +236,6 @@ _MADE: Final = r"(?:CREATE TABLE|CREATE INDEX|RENAME TO) (\w+)"
 
 
 def message_table(stream: int) -> str:
-    """Return the statement that creates the message table of one stream."""
     return (
         f"CREATE TABLE m_{stream}(seq INTEGER PRIMARY KEY, ts INTEGER NOT NULL, subject TEXT NOT NULL, "
         "hdr BLOB, data BLOB NOT NULL, crc INTEGER NOT NULL)"
@@ -275,7 +274,6 @@ def _check_names_are_free(connection: apsw.Connection, script: str) -> None:
 
 
 def pragma(connection: apsw.Connection, name: str) -> int:
-    """Return the integer value of a pragma."""
     value = connection.execute(f"PRAGMA {name}").fetchall()[0][0]
     assert isinstance(value, int)
     return value

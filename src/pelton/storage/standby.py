@@ -165,7 +165,6 @@ class SourceLog:
             self._next.execute("ROLLBACK")
 
     def end(self) -> LogPosition:
-        """Return where the log ends."""
         with translated(self.path):
             while True:
                 header = os.pread(self._log, _HEADER, 0)
@@ -254,11 +253,9 @@ class NoteFile:
         self._descriptor = descriptor
 
     def read(self) -> StandbyNote | None:
-        """Return what it says."""
         return note_of(self._path)
 
     def write(self, note: StandbyNote, *, durably: bool = True) -> None:
-        """Write it."""
         data = msgspec.json.encode(note)
         # Spaces hide what was there before, until that is cut off.
         size = os.fstat(self._descriptor).st_size

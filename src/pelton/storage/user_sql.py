@@ -156,9 +156,6 @@ class UserSql:
         return f"{table!r} is a name of Pelton's own tables, which you can read with SQL and only Pelton can write"
 
 
-# --- its begin and its end: it outlasts a round of the loop
-
-
 class Writer:
     """The write transactions of one connection; ``busy_timeout`` (seconds) is the longest wait for others."""
 

@@ -131,7 +131,6 @@ class WakeFolder:
             os.chmod(name, self._access.socket_mode, dir_fd=self._fd)
 
     def names(self) -> list[str]:
-        """Return the names of all sockets of ours."""
         try:
             return [name for name in os.listdir(self._fd) if is_name(name) and self._socket(name) is not None]
         except OSError:

@@ -248,7 +248,6 @@ class DirectReads:
 
 
 def corrupt_message(stream: str, seq: int, path: str) -> CorruptMessageError:
-    """Remember that a message is damaged, and return the error for it."""
     note_damaged_message(path, stream, seq)
     return CorruptMessageError(stream, seq, path)
 

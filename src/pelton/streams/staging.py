@@ -333,7 +333,6 @@ class Staging:
 
 
 def _with_commit(messages: list[Outgoing]) -> list[Outgoing]:
-    """Return the messages with a commit header on the last one."""
     last = messages[-1]
     block = headers.with_header(last.headers or b"", headers.BATCH_COMMIT, _STORED)
     return [*messages[:-1], Outgoing(last.subject, last.data, block)]

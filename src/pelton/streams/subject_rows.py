@@ -344,7 +344,6 @@ class SubjectRows:
     # --- reading
 
     def reads_messages(self, subject: str, last: int) -> bool:
-        """Whether `row` reads messages that were appended."""
         return self._defers and subject not in self._known and (self._uncounted is None or self._seen < last)
 
     def row(self, subject: str, last: int) -> SubjectRow:

@@ -157,14 +157,12 @@ class Timers:
         self._earlier(min(firing.due for firing in firings))
 
     def stop_all(self, subjects: Sequence[str]) -> None:
-        """Remove the schedules of subjects, if they have any."""
         if subjects and self.has_any():
             listed = msgspec.json.encode(subjects).decode()
             sql = "DELETE FROM schedules WHERE stream=? AND subject IN (SELECT value FROM json_each(?))"
             self._db.execute(sql, (self._stream, listed))
 
     def stop(self, subject: str) -> None:
-        """Remove the schedule of a subject, if it has one."""
         if self.has_any():
             self._db.execute("DELETE FROM schedules WHERE stream=? AND subject=?", (self._stream, subject))
 

@@ -164,7 +164,6 @@ def clash_within(filters: Sequence[str]) -> tuple[str, str] | None:
 
 
 def clash_between(filters: Iterable[str], others: Iterable[str]) -> bool:
-    """Whether a filter overlaps with one of the others."""
     ours, groups = _groups(filters), _groups(others)
     for mine, some in ours.items():
         for theirs, more in groups.items():
@@ -318,7 +317,6 @@ class SubjectIndex(Generic[_T]):
     """A set of (filter, value) pairs that answers which filters match a subject. Values are hashable."""
 
     def __init__(self) -> None:
-        """An empty index."""
         self._root: _Node[_T] = _Node()
         self._insertions = 0
         self._size = 0

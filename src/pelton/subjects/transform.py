@@ -126,7 +126,6 @@ def _is_mustache(token: str) -> bool:
 
 
 def refusal(text: str, token: str) -> TransformError:
-    """Return the error that names the token."""
     return TransformError(f"{text} in {token}" if token else text)
 
 
@@ -332,7 +331,6 @@ def _replace_beginning(src: str, dest: str, *, open_ended: bool) -> _Maker:
 
 
 def _pattern(sources: Sequence[str]) -> re.Pattern[str]:
-    """Return the pattern of the source, with a group for each wildcard."""
     groups = {"*": "([^.]+)", _ALL: "(.+)"}
     return re.compile(r"\.".join([groups.get(token) or re.escape(token) for token in sources]), re.DOTALL)
 

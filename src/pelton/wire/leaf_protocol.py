@@ -222,7 +222,6 @@ def _message(words: Sequence[bytes], block: bytes, data: bytes) -> LeafMessage:
 
 
 def _understand(line: bytes, words: Sequence[bytes], add: Callable[[Command], None]) -> None:
-    """Add the command of a line that has no body."""
     name, rest = (words[0], line[len(words[0]) :].strip()) if words else (b"", b"")
     if name == b"PING":
         add(Ping())
@@ -272,8 +271,6 @@ def encode_leaf_message(
         return b"LMSG %b %d\r\n%b\r\n" % (head, len(data), data)
     return b"HMSG %b %d %d\r\n%b%b\r\n" % (head, len(block), len(block) + len(data), block, data)
 
-
-# --- a signature of what the hub has sent
 
 _USER: Final = 20 << 3
 _SEED: Final = 18

@@ -250,7 +250,6 @@ class Parser:
         self.is_paused = True
 
     def go_on(self) -> list[Command]:
-        """Return the commands that have waited."""
         self.is_paused = False
         return self.feed(b"")
 

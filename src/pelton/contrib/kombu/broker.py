@@ -481,8 +481,6 @@ class Broker:
             await asyncio.gather(task, return_exceptions=True)
             await subscription.close()
 
-    # --- the end
-
     async def close(self) -> None:
         """Store what was acknowledged, and hand back what was not."""
         for name in list(self._takers):

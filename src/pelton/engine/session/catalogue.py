@@ -165,7 +165,6 @@ class LazyMapping(Mapping[K, V], Generic[K, R, V]):
         return found.items()
 
     def pop(self, key: K) -> R | None:
-        """Remove a row, and what was made of it."""
         self.made.pop(key, None)
         return self.rows.pop(key, None)
 

@@ -502,8 +502,6 @@ class Registry:
         rows = [row for row in self.consumers.rows_of(log.name) if row.digest.inactive_threshold > 0]
         return {row.name for row in rows if self.use_consumer(self.consumers.by_name[row.key]).is_idle(now)}
 
-    # --- what was used
-
     def forget_used(self) -> None:
         """Forget what was used: the transaction is over."""
         self.used.clear()

@@ -73,14 +73,12 @@ def fill(session: Session, request: StreamFill) -> StreamFillReply:
 
 
 def note_minute(session: Session, request: MinuteNote) -> Success:
-    """Note something of a minute in its place."""
     place = _place_of(request.minute)
     session.db.execute("INSERT OR REPLACE INTO meta VALUES(?, ?)", (place, request.data))
     return Success()
 
 
 def minute_notes(session: Session, request: MinuteNotes) -> MinuteNotesReply:
-    """Return what is noted in the places of some minutes."""
     minutes = range(max(request.first, request.last - MinuteNote.MINUTES + 1), request.last + 1)
     places = msgspec.json.encode([_place_of(minute) for minute in minutes]).decode()
     found = session.db.execute("SELECT value FROM meta WHERE key IN (SELECT value FROM json_each(?))", (places,))

@@ -260,7 +260,6 @@ class SlotDraft:
             self._ahead = max(self._ahead, self._now) + self._interval
 
     def leave(self, job: int) -> None:
-        """Return the slot of a job."""
         self._mine.pop(job, None)
 
     @property
@@ -275,7 +274,6 @@ class SlotDraft:
         return min(rooms, default=None)
 
     def record(self) -> SlotRecord:
-        """Return the record to write."""
         workers = {
             name: msgspec.structs.replace(self._before.workers[name], jobs=tuple(jobs))
             for name, jobs in self._others.items()
@@ -379,7 +377,6 @@ class Orders:
         return tuple(sorted(self._paused_jobs))
 
     def cancellation(self, job_id: str, key: str) -> JobCancelledError | None:
-        """Return the error that ends a job if it is to be cancelled."""
         reason = self._cancelled.get(job_id)
         return None if reason is None else JobCancelledError(job_id, key, reason)
 

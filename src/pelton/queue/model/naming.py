@@ -228,7 +228,6 @@ class QueueNames:
         return subject.startswith(self._cron_prefix)
 
     def is_later(self, subject: str) -> bool:
-        """Whether a subject is that of a schedule."""
         return subject.startswith(self._later_prefix)
 
     def is_free(self, subject: str) -> bool:
@@ -236,7 +235,6 @@ class QueueNames:
         return subject == self.free_subject or subject.startswith((*self._free_prefixes, self._tenant_prefix))
 
     def has_tenant(self, subject: str) -> bool:
-        """Whether a subject is that of a job with a tenant."""
         return subject.startswith(self._tenant_prefix)
 
     def tenant_of(self, subject: str) -> str:
@@ -266,7 +264,6 @@ class QueueNames:
         return f"tenant{priority}_{digest}"
 
     def is_tenant_consumer(self, consumer: str) -> bool:
-        """Whether a consumer is one of those of the tenants."""
         return _TENANT_CONSUMER.fullmatch(consumer) is not None
 
     def key_of_job(self, subject: str) -> str:
@@ -275,7 +272,6 @@ class QueueNames:
         return subject.removeprefix(prefix).partition(f".{PLACE}.")[0]
 
     def priority_of_key(self, subject: str) -> int:
-        """Return the priority that the subject of a job with a key names."""
         for priority in range(HIGHEST_PRIORITY, 0, -1):
             if subject.startswith(self._key_prefixes[priority]):
                 return priority
@@ -319,11 +315,9 @@ class QueueNames:
         return f"{self.ending_prefix}*.{job_id}"
 
     def order_subject(self, order: str) -> str:
-        """Return the subject of an order for the workers."""
         return f"{self.root}.control.{order}"
 
     def cancel_subject(self, job_id: str) -> str:
-        """Return the subject of the order that cancels a job."""
         return self.order_subject(f"cancel.{job_id}")
 
     def last_run(self, leaf: str) -> str:
@@ -335,7 +329,6 @@ class QueueNames:
         return self.order_subject(f"schedule.{leaf}")
 
     def dead_subject(self, job_id: str) -> str:
-        """Return the subject of a dead letter."""
         return f"{self.root}.dead.{job_id}"
 
     def attempt_subject(self, job_id: str) -> str:
@@ -347,11 +340,9 @@ class QueueNames:
         return f"{self.root}.running.job.{job_id}.step.{token_of(name)}"
 
     def sleep_subject(self, job_id: str, name: str) -> str:
-        """Return the subject of one of a job's sleeps."""
         return f"{self.root}.running.job.{job_id}.sleep.{token_of(name)}"
 
     def progress_subject(self, job_id: str) -> str:
-        """Return the subject of a job's progress."""
         return f"{self.root}.running.job.{job_id}.progress"
 
     def traces_of(self, job_id: str) -> str:
@@ -399,7 +390,6 @@ class QueueNames:
         return f"{self.root}.flow.{flow}.told.{job_id.partition('@')[0]}"
 
     def is_flow_log(self, subject: str) -> bool:
-        """Whether a subject is that of what happens in a flow."""
         return subject.startswith(f"{self.root}.flow.") and subject.endswith(".log")
 
     def is_flow_told(self, subject: str) -> bool:
@@ -415,7 +405,6 @@ class QueueNames:
         return f"{self.root}.flow.{flow}.>"
 
     def flow_of(self, subject: str) -> str:
-        """Return the flow that one of these subjects names."""
         return subject.removeprefix(f"{self.root}.flow.").partition(".")[0]
 
 

@@ -57,7 +57,6 @@ def checked_job_name(what: str, job: object) -> str:
 
 
 def checked_text(what: str, value: object) -> str:
-    """Return a text if it is not empty."""
     if not isinstance(value, str) or not value:
         raise ConfigError(f"{what} is {value!r}: give a text (str) that is not empty")
     return value
@@ -105,7 +104,6 @@ class JobFilter(msgspec.Struct, frozen=True):
         )
 
     def has_letter(self, letter: DeadLetter) -> bool:
-        """Whether a dead letter is selected."""
         outcome = letter.outcome
         return (not self.key or outcome.key == self.key) and (not self.job or outcome.job == self.job)
 

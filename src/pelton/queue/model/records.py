@@ -322,7 +322,6 @@ def _with_error(before: tuple[AttemptError, ...], error: AttemptError) -> tuple[
 
 
 def job_id_of(delivered: Delivered) -> str:
-    """Return the id of a delivered job."""
     return job_id_in(delivered.data, delivered.seq)
 
 
@@ -335,7 +334,6 @@ def scheduled_for(stored: StoredMessage, envelope: Envelope, now: int) -> int:
 
 
 def job_id_in(data: bytes, seq: int) -> str:
-    """Return the id of a job from its message."""
     try:
         return decode_envelope(data).id or str(seq)
     except UNREADABLE:
@@ -367,7 +365,6 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
     @property
     def queue(self) -> str:
-        """The name of the queue."""
         return self.names.queue
 
     @property

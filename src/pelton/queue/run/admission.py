@@ -111,7 +111,6 @@ class SlotBook:
             known.is_outdated = True
 
     def knows(self, place: str) -> bool:
-        """Whether the record of a place is known."""
         known = self._known.get(place)
         return known is not None and not known.is_outdated
 
@@ -368,7 +367,6 @@ class Admission:
                 self._write()
 
     def leave(self, jobs: Iterable[SlotJob]) -> None:
-        """Return the slots of jobs that are over."""
         for job in jobs:
             seq = job.records.delivered.seq
             if self._holders.get(seq) is job:

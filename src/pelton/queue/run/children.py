@@ -138,7 +138,6 @@ class ChildNotes:
         self._number = number
 
     def tell(self, fraction: float, note: str) -> None:
-        """Tell the worker."""
         self._line.send(TOLD, self._number, _encode(JobProgress(fraction, note)))
 
     def close(self) -> None:
@@ -311,7 +310,6 @@ class JobChild:
 
     @property
     def is_gone(self) -> bool:
-        """Whether it has ended."""
         return self._gone.is_set()
 
     def reap(self) -> int | None:
@@ -352,7 +350,6 @@ class JobChild:
             pipe.shutdown(socket.SHUT_RDWR)
 
     def end(self) -> None:
-        """End the child, which runs no job."""
         self.hang_up()
         if self.reap() is None:
             self.kill()
@@ -485,7 +482,6 @@ class JobChildren:
         return asyncio.get_running_loop().run_in_executor(self._executor, call, *args)
 
     async def close(self) -> None:
-        """End all children."""
         idle, self._idle = self._idle, []
         await asyncio.gather(*(self._on_thread(child.end) for child in idle))
         if self._executor is not None:

@@ -427,8 +427,6 @@ class Claims:
         finally:
             self._held.release(self._held.held_jobs())
 
-    # --- the end
-
     async def is_empty(self) -> bool:
         """Whether the queue has no unfinished job: none is pending, running anywhere, or waiting for a retry."""
         self._check_loop()

@@ -60,9 +60,6 @@ _LONGEST_SLEEP_S: Final = 300 * 86_400.0
 _WRITER_S: Final = 5.0
 
 
-# --- steps: done once, and remembered through crashes and retries
-
-
 class JobSteps:
     """The steps of one attempt of an async job. ``is_used``: it has done or slept something.
 

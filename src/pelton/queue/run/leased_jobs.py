@@ -282,7 +282,6 @@ class LeasedJobs(Generic[J]):
         self._keeper.hold(lease)
 
     def held_jobs(self) -> list[J]:
-        """Return all jobs that are held."""
         return [job for lease in self._leases for job in lease.holders]
 
     def is_held(self, job: LeasedJob) -> bool:

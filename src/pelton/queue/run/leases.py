@@ -106,7 +106,6 @@ class LeaseKeeper:
         )
 
     def start(self) -> None:
-        """Start keeping leases."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -213,9 +212,6 @@ class LeaseKeeper:
                 lease.lose(f"the lease could not be extended in time: {reason}")
 
 
-# --- together with the slots of limits: a job that has lost its slot has lost its lease
-
-
 class SlotExtender:
     """Extends leases, and the slots of their jobs. ``slots``: the places of each job that holds any, by sequence.
 
@@ -248,7 +244,6 @@ class SlotExtender:
         return copy
 
     async def close(self) -> None:
-        """Close the connections."""
         own, self._own = self._own, None
         await self._inner.close()
         if own is not None:

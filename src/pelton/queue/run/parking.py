@@ -197,7 +197,6 @@ class Parking(Generic[J]):
 
 
 def describe_limit(held_back: HeldBack) -> str:
-    """Return a limit in words."""
     limit = held_back.limit
     jobs = f"jobs {limit.job!r}" if limit.job else "jobs"
     if held_back.wait == inf:

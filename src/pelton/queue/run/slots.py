@@ -239,7 +239,6 @@ class JobThreads(Generic[T]):
         self._copies = Copies()
 
     def run(self, job: T, call: Callable[[], object]) -> None:
-        """Run a job's call on a thread."""
         self._todo.append((job, call))
         if not self._coming:
             self._call_another()
@@ -431,7 +430,6 @@ class IdleSlots:
         self.wake(most)
 
     def wake_all(self) -> None:
-        """Wake all slots."""
         self._wake(len(self.resting))
 
     def _wake(self, count: int) -> None:

@@ -68,7 +68,6 @@ class RollCall:
         self._now = Signal()
 
     def start(self) -> None:
-        """Tell from now on."""
         self._task = self._queue.runtime.spawn(self._tell_on(), f"pelton {self._queue.name} roll call")
 
     def tell(self) -> None:
@@ -379,8 +378,6 @@ class Worker:
     def _fail(self, error: BaseException) -> None:
         self._failure = self._failure or error
         self.stop()
-
-    # --- orders
 
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""

@@ -118,7 +118,6 @@ class ConfigSection:
         return self._read(keys, "a text, or a list of texts", _texts_of)
 
     def mapping(self, *keys: str) -> dict[str, str] | None:
-        """Return a block of texts."""
         return self._read(keys, "a block of texts", _mapping_of)
 
     def section(self, *keys: str) -> ConfigSection | None:
@@ -144,7 +143,6 @@ class ConfigSection:
         return found
 
     def inside(self, node: ConfigNode, name: str) -> ConfigSection:
-        """Return the block that a node of this one holds."""
         assert isinstance(node.value, ConfigBlock)
         return ConfigSection(node.value, node.at, self.findings, f"{self.name}.{name}" if self.name else name)
 

@@ -87,9 +87,6 @@ def client_context(config: TlsConfig | None) -> ssl.SSLContext:
     return context
 
 
-# --- where and how WebSocket clients come in
-
-
 class WebSocketDoor(msgspec.Struct, frozen=True, kw_only=True):
     """The listener of WebSocket clients; `timeout` in seconds bounds their handshake.
 

@@ -336,9 +336,6 @@ def read_store(
                 yield batch
 
 
-# --- reads one range in a task: from a store file or a cluster to Arrow batches
-
-
 def read_range(
     options: ReadOptions, schema: StructType, part: SequenceRange, filters: tuple[str, ...]
 ) -> Iterator[pa.RecordBatch]:
