@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api.wording import visible_text
+from pelton.api.wording import ERROR_WORDS, text_for_people, visible_text
 from pelton.cli.completion_command import _inner
 from pelton.cli.main import COMMANDS, main, parser
-from pelton.cli.output import ERROR_WORDS, text_for_people, write_logs
+from pelton.cli.output import write_logs
 from pelton.server.settings.options import FLAGS
 from tests.test_imports import loaded_by, ours
 

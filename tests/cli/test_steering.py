@@ -66,6 +66,7 @@ def test_a_queue_is_paused_and_resumed(run: Run, garage: list[str]) -> None:
     resumed = run("queue", "resume", "garage", "--job", "wash", "--json").json
     assert (resumed["paused"], resumed["paused_keys"], resumed["paused_jobs"]) == (False, [], [])
     assert run("queue", "pause", "nothing", status=1).out == ""
+    assert "no worker is called 'none'" in run("queue", "stop-worker", "garage", "none", status=1).err
     assert run("queue", "ls", "--names").lines == ["garage"]
 
 

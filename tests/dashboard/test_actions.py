@@ -11,7 +11,10 @@ import pytest
 
 import pelton
 from pelton import observe
+from pelton.cli.arguments import verbs_of
+from pelton.cli.main import parser
 from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle
+from pelton.dashboard.actions import OTHER_COMMANDS, QUEUE_OPERATIONS, STREAM_OPERATIONS
 from tests.dashboard.conftest import HOSTILE, TOKEN, Client
 
 
@@ -215,8 +218,17 @@ async def test_what_was_done_is_told_with_the_name_of_the_token(
         assert "garage none" in page
         assert "failed:" in page
     (_, failed), (_, paused) = await observe.audit_entries(jet)
-    assert (paused.who, paused.source, paused.action, paused.target) == (HOSTILE, "page", "pause", "garage")
-    assert (failed.action, failed.target, bool(failed.error)) == ("cancel", "garage none", True)
+    assert (paused.who, paused.source, paused.action, paused.target) == (HOSTILE, "page", "queue pause", "garage")
+    assert (failed.action, failed.target) == ("jobs cancel", "garage none")
+    assert "see 'pelton jobs ls'" in failed.error
+
+
+def test_the_audit_calls_what_the_page_does_as_the_command_line() -> None:
+    operations = {**QUEUE_OPERATIONS, **STREAM_OPERATIONS}.values()
+    for command in (*OTHER_COMMANDS.values(), *(one.command for one in operations)):
+        group, *verbs = command.split()
+        known = verbs_of(verbs_of(parser(group))[0].choices[group])
+        assert all(verb in known[0].choices for verb in verbs), command
 
 
 async def test_a_login_leads_on_and_ends(client: Client, ids: list[str]) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 import pelton
 from pelton.cli.watch_commands import _without_login
-from tests.dashboard.conftest import Client
+from tests.dashboard.conftest import TOKEN, Client
 
 
 async def test_every_page_says_which_store_it_is(client: Client, ids: list[str]) -> None:
@@ -45,8 +45,12 @@ async def test_the_band_is_green_or_says_what_is_wrong(client: Client, tmp_path:
             assert '<section class="band" data-live-state="store.state" data-state="bad"' in page
             for part in ("1 alarm<", "It is paused.", 'data-state="paused"'):
                 assert part in page
-            # The header of every other page says so, too.
-            assert 'data-state="bad">1 alarm</a>' in (await browser.get("/streams")).text
+        # The header of every other page says so, too, whichever is opened first, and before a login nothing is said.
+        for path in ("/streams", "/locks", "/queues/garage", "/queues/garage/pause", "/nothing", "/queues/none"):
+            async with client(jet, actions=True) as browser:
+                assert 'data-state="bad">1 alarm</a>' in (await browser.get(path)).text, path
+        async with client(jet, token=TOKEN) as browser:
+            assert "data-live=" not in (await browser.get("/login")).text
 
 
 async def test_what_pelton_keeps_for_itself_is_folded(client: Client, ids: list[str]) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import pelton
+from pelton import dashboard
 from pelton.api import ConsumerList, MinuteNote, MinuteNotes, StreamInfoRequest
 from pelton.api.times import SECOND
 from pelton.jet.backlogs import MINUTE, StreamTrend, note_backlogs, stream_trend
@@ -141,6 +142,21 @@ async def settled(jet: pelton.Jet) -> None:
     for _ in range(30):
         await jet.backend.call(MinuteNotes(first=0, last=0))
         await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"actions": False}])
+async def test_a_page_in_an_application_writes_points_until_the_store_is_closed(settings: dict[str, Any]) -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        dashboard.app(jet, **settings)
+        await orders(jet)
+        for _ in range(14):
+            runtime.clock.advance(10)
+            await settled(jet)
+        assert bool(await values_of(jet)) == (not settings)
+        writing = [task for task in asyncio.all_tasks() if task.get_name() == "pelton notes how the store went"]
+    runtime.clock.advance(71)
+    await asyncio.gather(*writing)
 
 
 async def test_a_note_is_bounded_and_keeps_those_with_most_to_do() -> None:

@@ -19,7 +19,8 @@ import msgspec
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile
 from pelton.api.times import SECOND, parse_rfc3339
-from pelton.cli.output import text_for_people, write_line
+from pelton.api.wording import text_for_people
+from pelton.cli.output import write_line
 from pelton.runtime import Signal
 from pelton.runtime.processes import StopSignals
 

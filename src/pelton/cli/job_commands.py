@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from pelton import observe
 from pelton.api import ConfigError, JobNotFoundError
-from pelton.api.wording import age_text, moment_text
+from pelton.api.wording import age_text, moment_text, text_for_people
 from pelton.cli.arguments import (
     FILTERS,
     FORCE,
@@ -28,7 +28,6 @@ from pelton.cli.arguments import (
 from pelton.cli.output import (
     confirm,
     plain,
-    text_for_people,
     write_done,
     write_facts,
     write_found,

@@ -153,7 +153,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Only --help and --version may precede the command.
     options = parser(words[0] if words else "").parse_args(words, argparse.Namespace(words=words))
     from pelton.api import PeltonError
-    from pelton.cli.output import Declined, text_for_people, write_line, write_logs
+    from pelton.api.wording import text_for_people
+    from pelton.cli.output import Declined, write_line, write_logs
 
     write_logs()
     try:

@@ -135,6 +135,12 @@ async def _resume_queue(jet: Jet, options: argparse.Namespace) -> None:
     await _report_queue(jet, options, "resumed")
 
 
+@store_command("queue stop-worker QUEUE WORKER", "tell a worker to stop: its jobs have their grace", writes=True)
+async def _stop_worker(jet: Jet, options: argparse.Namespace) -> None:
+    await (await queue_of(jet, options)).stop_worker(options.worker)
+    write_done(options, {"worker": options.worker}, f"worker {options.worker} is told to stop")
+
+
 @store_command("queue drain QUEUE", "pause, and wait until no job runs: for a deployment or a migration", writes=True)
 @option("--timeout TIME", "default: for ever; it stays paused")
 async def _drain(jet: Jet, options: argparse.Namespace) -> int:

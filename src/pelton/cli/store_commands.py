@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import KeyFile
 from pelton.api.times import rfc3339
-from pelton.api.wording import bytes_text, moment_text, span_text
+from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -33,7 +33,6 @@ from pelton.cli.arguments import (
 from pelton.cli.output import (
     Bar,
     Cell,
-    text_for_people,
     write_done,
     write_facts,
     write_json,

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
 from pelton.api.times import SECOND
-from pelton.api.wording import bytes_text, moment_text, span_text
+from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -31,7 +31,6 @@ from pelton.cli.arguments import (
 )
 from pelton.cli.output import (
     plain,
-    text_for_people,
     write_done,
     write_facts,
     write_found,
@@ -209,7 +208,6 @@ async def _serve(options: argparse.Namespace, tokens: Sequence[AccessToken], act
 async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the dashboards of all stores, by the names under which they are found. Raises ConfigError."""
     from pelton.dashboard.app import ONLY, app
-    from pelton.queue.scan import keep_trends
 
     stores = {os.path.basename(_without_login(one)): one for one in options.store}
     if len(stores) < len(options.store):
@@ -224,14 +222,7 @@ async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Ma
             name = _without_login(store)
         apps[ONLY if is_alone else name] = app(jet, prefix=prefix, path=path, name=name, stores=others, **settings)
         await _look_around(jet)
-        if settings["actions"]:
-            stack.push_async_callback(_end, jet.runtime.spawn(keep_trends(jet), "pelton notes how the store went"))
     return apps
-
-
-async def _end(task: asyncio.Task[Any]) -> None:
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
 
 
 def _without_login(address: str) -> str:

@@ -13,9 +13,11 @@ from starlette.responses import RedirectResponse, Response
 
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
+from pelton.api.wording import text_for_people
 from pelton.connect import Jet
 from pelton.dashboard.access import VISITOR, LoginThrottle, Role
 from pelton.dashboard.actions import (
+    OTHER_COMMANDS,
     QUEUE_OPERATIONS,
     STREAM_OPERATIONS,
     Matches,
@@ -86,9 +88,9 @@ class Actions:
         matches, wanted = await self._matches(operation, name, asked)
         number = len(ids if matches is None else matches.ids)
         if operation.of and not number:
-            return self._view.page(request, "error.html", status=400, message="There is nothing to do it with.")
+            return await self._view.page(request, "error.html", status=400, message="There is nothing to do it with.")
         is_all = matches is not None and wanted == _WHOLE
-        return self._with_form(
+        return await self._with_form(
             request,
             "ask.html",
             status=400 if problem else 200,
@@ -120,7 +122,7 @@ class Actions:
         fields = await fields_of(request)
         form = {field: values[-1] for field, values in fields.items()}
         if not self._is_own(request, form):
-            return self._refuse(request)
+            return await self._refuse(request)
         await self._check_exists(place, name)
         ids, action = fields.get("id", [""]), request.path_params["action"]
         matches, wanted = await self._matches(operation, name, form)
@@ -132,13 +134,12 @@ class Actions:
             chosen = ids if matches is None else matches.ids
             done, left = await do_many(self._jet, operation, name, chosen)
             result = operation.done_many.format(f"{done:,}")
-            await self._record(
-                request, action, name if matches is not None else f"{name} {' '.join(ids)}"[:500], result
-            )
+            target = f"{name} --all" if matches is not None else f"{name} {' '.join(ids)}"[:500]
+            await self._record(request, operation.command, target, result)
             is_more = left or (matches is not None and not matches.is_whole)
             return self._redirect_after(request, page, action, f"&n={done}&left={int(bool(is_more))}")
         doing = operation.do(self._jet, name, ids[0])
-        await self._do_recorded(request, action, f"{name} {ids[0]}".strip(), doing, operation.done)
+        await self._do_recorded(request, operation.command, f"{name} {ids[0]}".strip(), doing, operation.done)
         return self._redirect_after(request, page, action)
 
     def _operation_of(self, request: Request) -> tuple[str, str, Operation]:
@@ -156,7 +157,7 @@ class Actions:
         try:
             count = await doing
         except PeltonError as error:
-            await self._record(request, action, target, error=str(error))
+            await self._record(request, action, target, error=text_for_people(error))
             raise
         await self._record(request, action, target, f"{result} ({count:,})" if isinstance(count, int) else result)
 
@@ -183,15 +184,17 @@ class Actions:
         stream = await plain_stream(self._jet, name)
         if request.method != "POST":
             first = next(iter(stream.config.subjects), "")
-            return self._with_form(request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first)
+            return await self._with_form(
+                request, "publish.html", stream=name, subject="" if set(first) & {*"*>"} else first
+            )
         form = await form_of(request, _MESSAGE_BYTES)
         if not self._is_own(request, form):
-            return self._refuse(request)
+            return await self._refuse(request)
         # Browsers end each line of a form with CRLF, which nobody has typed.
         data, headers = form.get("data", "").replace("\r\n", "\n").encode(), headers_of(form.get("headers", ""))
         subject = form.get("subject", "")
         publishing = self._jet.publish(subject, data, headers=headers or None, expected_stream=name)
-        await self._do_recorded(request, "publish", f"{name} {subject}", publishing)
+        await self._do_recorded(request, OTHER_COMMANDS["publish"], f"{name} {subject}", publishing)
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
 
     async def set_limits(self, request: Request) -> Response:
@@ -203,15 +206,17 @@ class Actions:
             queue = await queue_looked_at(self._jet, name)
             limits, weights = await queue.limits(), await queue.weights()
             tenants = {one.tenant: one.weight for one in await observe.tenant_counts(self._jet, name, _MOST_TENANTS)}
-            return self._with_form(request, "queue_limits.html", queue=name, limits=limits, weights=tenants | weights)
+            return await self._with_form(
+                request, "queue_limits.html", queue=name, limits=limits, weights=tenants | weights
+            )
         form = await form_of(request)
         if not self._is_own(request, form):
-            return self._refuse(request)
+            return await self._refuse(request)
         action = next((each for each in ("limit", "unlimit", "weigh") if each in form), "limit")
         target = f"{name} {form.get('tenant' if action == 'weigh' else 'job', '')}".strip()
         result = ", ".join(f"{field}: {text}" for field, text in form.items() if field in _LIMIT_FIELDS and text)
         doing = _set_limits(await self._jet.queue(name, create=False), action, form)
-        await self._do_recorded(request, action, target, doing, result[:500])
+        await self._do_recorded(request, OTHER_COMMANDS[action], target, doing, result[:500])
         return self._redirect_after(request, page, action)
 
     async def login(self, request: Request) -> Response:
@@ -223,13 +228,13 @@ class Actions:
             return RedirectResponse(f"{root}/", 303)
         address, now = address_of(request), self._jet.runtime.clock.monotonic()
         if request.method != "POST":
-            return self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
+            return await self._view.page(request, "login.html", next=form.get("next", ""), wrong="")
         status, wrong, session = 429, "Too many tokens were wrong. Wait a minute, then try again.", None
         if not self._throttle.is_full(address, now) and (session := door.session_of(form.get("token", ""))) is None:
             self._throttle.note_wrong(address, now)
             status, wrong = 403, "That is not the token."
         if session is None:
-            return self._view.page(request, "login.html", status=status, next=form.get("next", ""), wrong=wrong)
+            return await self._view.page(request, "login.html", status=status, next=form.get("next", ""), wrong=wrong)
         answer = RedirectResponse(page, 303)
         _set_cookie(answer, request, door.session_cookie, session)
         return answer
@@ -243,11 +248,11 @@ class Actions:
 
     # --- forms
 
-    def _with_form(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
+    async def _with_form(self, request: Request, template: str, *, status: int = 200, **values: Any) -> Response:
         """Return a page with a form that its visitor alone can send."""
         visitor = request.cookies.get(VISITOR) or os.urandom(16).hex()
         token = self._view.door.form_token(visitor)
-        answer = self._view.page(request, template, status=status, form_token=token, **values)
+        answer = await self._view.page(request, template, status=status, form_token=token, **values)
         _set_cookie(answer, request, VISITOR, visitor)
         return answer
 
@@ -255,9 +260,9 @@ class Actions:
         site = request.headers.get("sec-fetch-site", "")
         return self._view.door.is_own_form(request.cookies.get(VISITOR, ""), form.get("form_token", ""), site)
 
-    def _refuse(self, request: Request) -> Response:
+    async def _refuse(self, request: Request) -> Response:
         text = "This form is not of this page, or too old. Go back, reload."
-        return self._view.page(request, "error.html", status=403, message=text)
+        return await self._view.page(request, "error.html", status=403, message=text)
 
     def _redirect_after(self, request: Request, page: str, action: str, more: str = "") -> Response:
         self._snapshots.forget()

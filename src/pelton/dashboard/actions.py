@@ -19,6 +19,8 @@ from pelton.runtime import Deadline
 _MOST_AT_ONCE: Final = 10_000
 _FIND_S: Final = 1.0
 _DO_S: Final = 5.0
+OTHER_COMMANDS: Final = {"publish": "pub", "limit": "limits set", "unlimit": "limits rm", "weigh": "queue weigh"}
+"""What has a page of its own, by the verbs of the command line that do the same."""
 _OTHERS_DONE: Final = {
     "publish": "The message is stored.",
     "limit": "The limit holds, for what starts from now on.",
@@ -41,11 +43,13 @@ class Matches(NamedTuple):
 class Operation(NamedTuple):
     """One thing to do with a queue or a stream, by its name; ``of`` says what of it an id names, if anything.
 
+    ``command`` is the verb of the command line that does the same: so the audit calls it.
     ``find`` finds what a list selects, to do it with all of it, and ``done_many`` is what is told then, with the
     number. ``size`` says of how many things a queue or stream would be emptied. ``is_dangerous``: what is lost is
     lost; ``must_type``: the name has to be typed.
     """
 
+    command: str
     question: str
     done: str
     do: Callable[[Jet, str, str], Awaitable[object]]
@@ -136,6 +140,7 @@ async def _purge_stream(jet: Jet, stream: str, _id: str) -> None:
 
 QUEUE_OPERATIONS: Final = {
     "redrive": Operation(
+        "dead redrive",
         "Put this failed job into the queue again?",
         "The job is in the queue again.",
         _on_queue(Queue.redrive),
@@ -144,6 +149,7 @@ QUEUE_OPERATIONS: Final = {
         find=_matching_letters,
     ),
     "discard": Operation(
+        "dead rm",
         "Remove this dead letter? The job cannot be put into the queue again then.",
         "The dead letter is removed; the history keeps how its job ended.",
         _on_queue(Queue.discard),
@@ -154,6 +160,7 @@ QUEUE_OPERATIONS: Final = {
         find=_matching_letters,
     ),
     "cancel": Operation(
+        "jobs cancel",
         "Cancel this job?",
         "The job is cancelled, by its worker if it runs.",
         _on_queue(lambda queue, job_id: queue.cancel(job_id, reason=_REASON)),
@@ -163,14 +170,19 @@ QUEUE_OPERATIONS: Final = {
         find=_matching_jobs,
     ),
     "pause": Operation(
+        "queue pause",
         "Start no more jobs of this queue, in any process?",
         "The queue is paused.",
         _on_queue(lambda queue, _: queue.pause()),
     ),
     "resume": Operation(
-        "Start jobs of this queue again?", "The queue goes on.", _on_queue(lambda queue, _: queue.resume())
+        "queue resume",
+        "Start jobs of this queue again?",
+        "The queue goes on.",
+        _on_queue(lambda queue, _: queue.resume()),
     ),
     "purge": Operation(
+        "queue purge",
         "Cancel all jobs of this queue that no worker holds?",
         "The jobs that waited are cancelled.",
         _on_queue(lambda queue, _: queue.purge()),
@@ -180,6 +192,7 @@ QUEUE_OPERATIONS: Final = {
         size=_count_jobs,
     ),
     "cancel-flow": Operation(
+        "flow cancel",
         "Cancel this flow? Jobs that wait never start, the others are cancelled.",
         "The flow is cancelled.",
         _on_queue(lambda queue, flow_id: queue.flow(flow_id).cancel(reason=_REASON)),
@@ -187,6 +200,7 @@ QUEUE_OPERATIONS: Final = {
         is_dangerous=True,
     ),
     "stop-worker": Operation(
+        "queue stop-worker",
         "Tell this worker to stop? It takes no more jobs; those that it runs have their grace.",
         "The worker is told to stop.",
         _on_queue(Queue.stop_worker),
@@ -195,15 +209,21 @@ QUEUE_OPERATIONS: Final = {
         role="administer",
     ),
     "pause-schedule": Operation(
+        "cron pause",
         "Enqueue no more jobs of this schedule?",
         "The schedule is paused.",
         _on_queue(Queue.pause_schedule),
         of="schedule",
     ),
     "resume-schedule": Operation(
-        "Enqueue jobs of this schedule again?", "The schedule goes on.", _on_queue(Queue.resume_schedule), of="schedule"
+        "cron resume",
+        "Enqueue jobs of this schedule again?",
+        "The schedule goes on.",
+        _on_queue(Queue.resume_schedule),
+        of="schedule",
     ),
     "run-schedule": Operation(
+        "cron run",
         "Enqueue the job of this schedule now?",
         "A job of the schedule is in the queue.",
         _on_queue(Queue.run_schedule),
@@ -212,12 +232,21 @@ QUEUE_OPERATIONS: Final = {
 }
 STREAM_OPERATIONS: Final = {
     "pause-consumer": Operation(
-        "Deliver no messages to this consumer for an hour?", "The consumer is paused.", _pause_consumer, of="consumer"
+        "consumer pause",
+        "Deliver no messages to this consumer for an hour?",
+        "The consumer is paused.",
+        _pause_consumer,
+        of="consumer",
     ),
     "resume-consumer": Operation(
-        "Deliver messages to this consumer again?", "The consumer goes on.", _resume_consumer, of="consumer"
+        "consumer resume",
+        "Deliver messages to this consumer again?",
+        "The consumer goes on.",
+        _resume_consumer,
+        of="consumer",
     ),
     "purge-stream": Operation(
+        "stream purge",
         "Remove all messages of this stream, for good?",
         "The messages are removed.",
         _purge_stream,

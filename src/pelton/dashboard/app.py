@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -23,6 +24,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from pelton import observe
 from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage, StoreError
+from pelton.api.wording import text_for_people
 from pelton.connect import Jet
 from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle, bearer_of
 from pelton.dashboard.action_pages import Actions, address_of
@@ -34,6 +36,7 @@ from pelton.jet import Stream
 from pelton.jet.backlogs import MINUTE, stream_trend
 from pelton.metrics import metrics_text
 from pelton.observe.holdings import consumer_infos, consumer_summary, stream_summary
+from pelton.queue.scan import keep_trends
 
 # --- the pages of streams and what is built on them. Each asks for a bounded number of things, however large it is
 
@@ -55,25 +58,25 @@ class Pages:
         """The overview: what the store holds, and how it is doing."""
         picture = await self._snapshots.latest()
         own = [one for one in picture.streams if one.name not in picture.internal]
-        return self._view.page(
+        return await self._view.page(
             request, "overview.html", picture=picture, live=picture.texts, streams=own[:_FEW], own=own
         )
 
     async def queues(self, request: Request) -> Response:
         picture = await self._snapshots.latest()
-        return self._view.page(request, "queues.html", picture=picture, live=picture.texts)
+        return await self._view.page(request, "queues.html", picture=picture, live=picture.texts)
 
     async def streams(self, request: Request) -> Response:
         """All streams: those of users first, and what Pelton keeps for queues, locks and elections apart."""
         picture = await self._snapshots.latest()
         own = [one for one in picture.streams if one.name not in picture.internal]
         internal = [one for one in picture.streams if one.name in picture.internal]
-        return self._view.page(request, "streams.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
+        return await self._view.page(request, "streams.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
 
     async def workers(self, request: Request) -> Response:
         """The workers of all queues that have jobs."""
         picture = await self._snapshots.latest()
-        return self._view.page(request, "workers.html", live=picture.texts)
+        return await self._view.page(request, "workers.html", live=picture.texts)
 
     async def events(self, request: Request) -> Response:
         """What changes, as server-sent events."""
@@ -85,7 +88,7 @@ class Pages:
         before = int(asked) if asked.isascii() and asked.isdecimal() and len(asked) < 19 else 0
         entries = await observe.audit_entries(self._jet, limit=ROWS, before=before)
         older = entries[-1][0] if len(entries) == ROWS else 0
-        return self._view.page(request, "audit.html", entries=entries, older=older)
+        return await self._view.page(request, "audit.html", entries=entries, older=older)
 
     async def metrics(self, request: Request) -> Response:
         text, kind = await metrics_text(self._jet, path=self._path, accept=request.headers.get("accept", ""))
@@ -106,7 +109,7 @@ class Pages:
         if stream_summary(info).kind == "stream" and info.config.retention == "limits":
             rates = await observe.stream_rates(self._jet, info, moments_of(span, now))
         messages = await _messages(stream, begin or (1 if subject else newest), subject or ">")
-        return self._view.page(
+        return await self._view.page(
             request,
             "stream.html",
             stream=stream_summary(info),
@@ -125,18 +128,20 @@ class Pages:
         """One message with all of its payload that is shown."""
         stream = await self._jet.stream(request.path_params["name"])
         message = await stream.get_message(request.path_params["seq"])
-        return self._view.page(request, "message.html", stream=stream.name, message=message)
+        return await self._view.page(request, "message.html", stream=stream.name, message=message)
 
     async def consumers(self, request: Request) -> Response:
         """All consumers: those of users first, and with most to do first."""
         picture = await self._snapshots.latest()
         own = [one for one in picture.consumers if one.stream not in picture.internal]
         internal = [one for one in picture.consumers if one.stream in picture.internal]
-        return self._view.page(request, "consumers.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
+        return await self._view.page(
+            request, "consumers.html", own=own, internal=internal, rows=ROWS, live=picture.texts
+        )
 
     async def buckets(self, request: Request) -> Response:
         """Key-value buckets and object stores."""
-        return self._view.page(
+        return await self._view.page(
             request,
             "buckets.html",
             buckets=(await observe.bucket_summaries(self._jet))[:ROWS],
@@ -147,13 +152,13 @@ class Pages:
         """The locks and semaphores: who holds which lock or slot."""
         found = await observe.lock_summaries(self._jet)
         now = self._jet.runtime.clock.now()
-        return self._view.page(request, "locks.html", locks=found[:ROWS], total=len(found), now=now)
+        return await self._view.page(request, "locks.html", locks=found[:ROWS], total=len(found), now=now)
 
     async def elections(self, request: Request) -> Response:
         """The elections: who leads each."""
         names = [name for name in await self._jet.stream_names() if name.startswith("KV_ELECTION_")][:ROWS]
         found = [one for name in names for one in await observe.election_summaries(self._jet, name.removeprefix("KV_"))]
-        return self._view.page(request, "elections.html", elections=found, now=self._jet.runtime.clock.now())
+        return await self._view.page(request, "elections.html", elections=found, now=self._jet.runtime.clock.now())
 
 
 async def _messages(stream: Stream, seq: int, subject: str) -> list[StoredMessage]:
@@ -215,11 +220,12 @@ def app(
     a name and a role, sees anything; without any, everybody who can reach the page may look. ``actions``: whether
     viewers can cancel, redrive, pause, purge and publish, as far as their role allows; None: only with a token. Each
     action is written to the stream ``PELTON_AUDIT`` (:func:`pelton.observe.audit_entries`). A store opened with
-    ``read_only=True`` has no actions. ``hosts``: the names that requests may come for; empty: any. ``path``: the file
-    of the store, for its metrics, and to see its disk, its log and who writes. ``name``: what the store is called in
-    every header and title; empty: the name of the file. ``stores``: names of dashboards beside this one, to which
-    the header leads, each at its name in place of this one's. ``every``: seconds between two looks at the store, while
-    somebody watches. Raises ConfigError.
+    ``read_only=True`` has no actions. The points of the charts are written once a minute until the store is closed,
+    unless it was opened with ``read_only=True``, or ``actions`` is False. ``hosts``: the names that requests may come
+    for; empty: any. ``path``: the file of the store, for its metrics, and to see its disk, its log and who writes.
+    ``name``: what the store is called in every header and title; empty: the name of the file. ``stores``: names of
+    dashboards beside this one, to which the header leads, each at its name in place of this one's. ``every``: seconds
+    between two looks at the store, while somebody watches. Raises ConfigError.
     """
     if prefix and (not prefix.startswith("/") or prefix.endswith("/")):
         raise ConfigError(f"dashboard: prefix is {prefix!r}; write it as '/ops'")
@@ -240,19 +246,28 @@ def app(
     async def on_error(request: Request, error: Exception) -> Response:
         status = 503 if isinstance(error, StoreError) else 404
         if request.url.path.endswith("/metrics"):
-            return PlainTextResponse(f"{error}\n", status)
-        return view.page(request, "error.html", status=status, message=str(error))
+            return PlainTextResponse(f"{text_for_people(error)}\n", status)
+        return await view.page(request, "error.html", status=status, message=text_for_people(error))
 
     async def on_refusal(request: Request, error: Exception) -> Response:
         status = error.status_code if isinstance(error, HTTPException) else 500
         message = _REFUSALS.get(status, "This request was not understood.")
-        return view.page(request, "error.html", status=status, message=message)
+        return await view.page(request, "error.html", status=status, message=message)
 
+    if actions is not False and not jet.backend.planning.read_only:
+        _keep_trends(jet)
     return Starlette(
         routes=routes,
         middleware=[Middleware(_Guarded, door=door, prefix=prefix, throttle=throttle, now=jet.runtime.clock.monotonic)],
         exception_handlers={PeltonError: on_error, HTTPException: on_refusal},
     )
+
+
+def _keep_trends(jet: Jet) -> None:
+    """Begin to write the points of the charts, until the store is closed; without an event loop, write none."""
+    with contextlib.suppress(RuntimeError):
+        asyncio.get_running_loop()
+        jet.runtime.spawn(keep_trends(jet), "pelton notes how the store went")
 
 
 def _routes_that_show(pages: Pages) -> list[Route]:

@@ -11,10 +11,12 @@ import asyncio
 import json
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Final, NamedTuple
 
 from pelton import observe
+from pelton.api import PeltonError
 from pelton.api.wording import age_text, bytes_text, number_text, span_text, visible_text
 from pelton.connect import Jet
 from pelton.dashboard.view import since_text
@@ -238,6 +240,7 @@ class Snapshots:
         self._last: Picture | None = None
         self._lags = LagHistory()
         self._is_outdated = False
+        self._retry_at = 0.0
         self.changes: int = 0
 
     async def latest(self) -> Picture:
@@ -247,12 +250,21 @@ class Snapshots:
             age = 0.0 if last is None else self._jet.runtime.clock.monotonic() - last.at
             if last is None or self._is_outdated or age >= self._every:
                 self._is_outdated = False
-                last = self._last = await self._take()
+                try:
+                    last = self._last = await self._take()
+                except PeltonError:
+                    self._retry_at = self._jet.runtime.clock.monotonic() + self._every
+                    raise
             return last
 
-    def health(self) -> dict[str, str | Rows]:
-        """Return what every page says in its header, as of the last picture; nothing if there is none yet."""
-        return {name: self._last.texts[name] for name in ("store.health", "store.state")} if self._last else {}
+    async def health(self) -> dict[str, str | Rows]:
+        """Return what every page says in its header."""
+        # The page of an error does not wait again for what has just failed.
+        if self._jet.runtime.clock.monotonic() >= self._retry_at:
+            with suppress(PeltonError):
+                texts = (await self.latest()).texts
+                return {name: texts[name] for name in ("store.health", "store.state")}
+        return {"store.health": "It cannot be looked at", "store.state": "bad"}
 
     def forget(self) -> None:
         """Take a new picture next: somebody has changed something."""

@@ -96,7 +96,7 @@ class QueuePages:
         span = SPANS.get(request.query_params.get("span", ""), SPANS["hour"])
         charts = await self._shared.get(f"charts {span.minutes} {name}", lambda: self._charts(name, span))
         picture = await self._snapshots.latest()
-        return self._page(request, "queue.html", live=picture.texts, span=span, charts=charts, **found)
+        return await self._page(request, "queue.html", live=picture.texts, span=span, charts=charts, **found)
 
     async def _charts(self, name: str, span: ChartSpan) -> Any:
         now = self._jet.runtime.clock.now()
@@ -134,14 +134,16 @@ class QueuePages:
     async def _list(self, name: str, wanted: observe.JobSelection) -> tuple[JobInfo, ...]:
         return (await observe.list_jobs(self._jet, name, wanted, limit=_FEW, within=_LIST_S)).jobs
 
-    def _page(self, request: Request, template: str, **values: Any) -> Response:
-        return self._view.page(request, template, now=self._jet.runtime.clock.now(), **values)
+    async def _page(self, request: Request, template: str, **values: Any) -> Response:
+        return await self._view.page(request, template, now=self._jet.runtime.clock.now(), **values)
 
     async def job(self, request: Request) -> Response:
         """One job: state, arguments, the errors of its attempts, its traceback or its result."""
         name, job_id = request.path_params["name"], request.path_params["job_id"]
         details = await observe.job_with_details(self._jet, name, job_id)
-        return self._page(request, "job.html", queue=name, details=details, job=details.job, course=course_of(details))
+        return await self._page(
+            request, "job.html", queue=name, details=details, job=details.job, course=course_of(details)
+        )
 
     async def keys(self, request: Request) -> Response:
         """The keys with most jobs that have not ended, or the jobs of one key; it looks for a tenth of a second."""
@@ -149,8 +151,8 @@ class QueuePages:
         begin = _number(request.query_params.get("from", ""))
         if key:
             jobs = await observe.jobs_of_key(self._jet, name, key, begin=begin, limit=_FEW)
-            return self._page(request, "key.html", queue=name, found=jobs, few=_FEW)
-        return self._page(request, "keys.html", queue=name, counts=await observe.key_counts(self._jet, name))
+            return await self._page(request, "key.html", queue=name, found=jobs, few=_FEW)
+        return await self._page(request, "keys.html", queue=name, counts=await observe.key_counts(self._jet, name))
 
     # --- all queues
 
@@ -183,7 +185,7 @@ class QueuePages:
             left = max((deadline.left or 0.0) / (len(names) - number or 1), _LEAST_SEARCH_S)
             lists.append(await of_queue(name, selection, oldest_first, cursor, min(left, _LIST_S) if chosen else left))
         query = {name: text for name in _ASKED if (text := asked.get(name, ""))}
-        return self._page(
+        return await self._page(
             request, template, lists=lists, queue=chosen, queues=names, wanted=selection, asked=query, few=_FEW,
             states=JOB_STATES, oldest_first=oldest_first, q="", found=(), unfinished=(),
             query=urlencode(query), is_first=not cursor,
@@ -221,7 +223,7 @@ class QueuePages:
             found += [(queue, job) for job in part.jobs]
             if part.next_begin:
                 unfinished.append(part)
-        return self._page(
+        return await self._page(
             request, "jobs.html", found=found[: _FEW * len(searched)], q=wanted, queue=chosen, queues=names,
             unfinished=unfinished, few=_FEW, lists=(), wanted=observe.JobSelection(), asked={}, query="",
             states=JOB_STATES, oldest_first=False, is_first=True,
@@ -236,7 +238,7 @@ class QueuePages:
             left = max(deadline.left or 0.0, _LEAST_SEARCH_S)
             found += [(name, one) for one in await observe.flow_summaries(self._jet, name, limit=_FLOWS, within=left)]
         found.sort(key=lambda entry: -entry[1].enqueued_at)
-        return self._page(request, "flows.html", flows=found[:_FLOWS], few=_FLOWS, queue=chosen, queues=names)
+        return await self._page(request, "flows.html", flows=found[:_FLOWS], few=_FLOWS, queue=chosen, queues=names)
 
     async def flow(self, request: Request) -> Response:
         """One flow and its jobs: those that have not completed first, if they are very many."""
@@ -250,7 +252,7 @@ class QueuePages:
         for node in flow.nodes:
             counts[node.state] = counts.get(node.state, 0) + 1
         graph = self._graph_of(request, name, flow) if len(flow.nodes) <= _MOST_DRAWN else ""
-        return self._page(request, "flow.html", queue=name, flow=flow, nodes=nodes, counts=counts, graph=graph)
+        return await self._page(request, "flow.html", queue=name, flow=flow, nodes=nodes, counts=counts, graph=graph)
 
     def _graph_of(self, request: Request, queue: str, flow: FlowInfo) -> Markup:
         to = f"{request.scope.get('root_path', '')}/queues/{quote(queue, safe='')}/jobs/"
@@ -267,13 +269,13 @@ class QueuePages:
     async def schedules(self, request: Request) -> Response:
         names, _ = await self._names(request)
         found = [(name, one) for name in names for one in await observe.job_schedules(self._jet, name)]
-        return self._page(request, "schedules.html", schedules=found[:ROWS], total=len(found))
+        return await self._page(request, "schedules.html", schedules=found[:ROWS], total=len(found))
 
     async def limits(self, request: Request) -> Response:
         """The limits of all queues, and how much of each is used."""
         names, _ = await self._names(request)
         found = [one for name in names for one in await observe.limit_summaries(self._jet, name)]
-        return self._page(request, "limits.html", limits=found[:ROWS], total=len(found), queues=names)
+        return await self._page(request, "limits.html", limits=found[:ROWS], total=len(found), queues=names)
 
 
 class CourseEntry(NamedTuple):

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple
@@ -135,7 +135,7 @@ class View:
         self,
         door: DashboardDoor,
         store: str,
-        health: Callable[[], Mapping[str, object]],
+        health: Callable[[], Awaitable[Mapping[str, object]]],
         stores: Collection[str] = (),
     ) -> None:
         self.door = door
@@ -144,7 +144,8 @@ class View:
         self._stores = stores
         self._pages = _pages()
 
-    def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    async def page(self, request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+        """Return a page; its header says how the store is, to viewers who may look."""
         viewer = viewer_of(request)
         given = {
             "base": request.scope.get("root_path", ""),
@@ -154,7 +155,7 @@ class View:
             "administers": viewer.may("administer"),
             "store": self._store,
             "stores": self._stores,
-            "health": self._health(),
+            "health": await self._health() if _VIEWER in request.scope else {},
             "live": {},
             "done": done_text(request.query_params),
             **values,

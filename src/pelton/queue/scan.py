@@ -25,7 +25,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, suppress
 from heapq import heappop, heappush
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -39,6 +39,7 @@ from pelton.api import (
     Delivered,
     MessageNotFoundError,
     PeltonError,
+    StoreClosedError,
     StoredMessage,
     StoreReadOnlyError,
     StreamInfoRequest,
@@ -99,8 +100,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _decode_points: Final = msgspec.json.Decoder(list[TrendPoint]).decode
 
 
-async def keep_trends(jet: Streams) -> NoReturn:
-    """Write every minute how the consumers and the first queues of a store went, until this is cancelled."""
+async def keep_trends(jet: Streams) -> None:
+    """Write every minute how the consumers and the first queues of a store went, until it is closed."""
     clock = jet.runtime.clock
     while True:
         # Of several processes, the others find it done.
@@ -111,6 +112,8 @@ async def keep_trends(jet: Streams) -> NoReturn:
                 # Another one may have written it, or the queue is broken.
                 with suppress(PeltonError):
                     await note_trend(jet, QueueNames(name))
+        except StoreClosedError:
+            return
         except PeltonError as error:
             _log.debug("how the store went is not written: %s", error)
 
