@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -187,6 +188,32 @@ async def test_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path, key: str 
         assert (await (await stream.consumer("c")).info()).num_pending == kept
 
 
+async def test_streams_whose_names_are_cut_off_have_their_messages(tmp_path: Path) -> None:
+    path, saved = tmp_path / "a.pelton", tmp_path / "b.pelton"
+    async with pelton.open(path) as jet:
+        for name in ("orders", "events"):
+            await jet.create_stream(name, subjects=[f"{name}.>"])
+            await jet.publish_batch([(f"{name}.{number}", bytes(100)) for number in range(200)])
+        await jet.queue("shop")
+    os.truncate(path, path.stat().st_size * 9 // 10)
+    lost = pelton.salvage(path, saved)
+    assert "the name of a stream is lost: it is SALVAGED_1" in lost
+    assert pelton.verify(saved) == []
+    async with pelton.open(saved) as jet:
+        assert await jet.stream_names() == ["SALVAGED_1", "SALVAGED_2"]
+        assert [(await (await jet.stream(name)).info()).state.messages for name in await jet.stream_names()] == [
+            200
+        ] * 2
+        stream = await jet.update_stream("SALVAGED_2", subjects=["events.>"])
+        assert (await stream.get_message(200)).subject == "events.199"
+        assert (await jet.publish("events.new", b"")).seq == 201
+    os.truncate(path, path.stat().st_size // 3)
+    with pytest.raises(pelton.StoreError, match="without them no row is found"):
+        pelton.salvage(path, tmp_path / "c.pelton")
+    # Nothing is left of it, beside either file.
+    assert {each.name for each in tmp_path.iterdir()} == {"a.pelton", "a.pelton-damage", "b.pelton"}
+
+
 @pytest.mark.parametrize("begin", [0, 16, 100])
 async def test_without_the_first_page_nothing_is_found_and_it_says_what_to_do(tmp_path: Path, begin: int) -> None:
     path = tmp_path / "a.pelton"
@@ -200,6 +227,7 @@ async def test_without_the_first_page_nothing_is_found_and_it_says_what_to_do(tm
             with pytest.raises(pelton.StoreError, match=r"damaged.*restore a backup"):
                 call()
         assert path.read_bytes() == damaged
+        assert {each.name for each in tmp_path.iterdir()} <= {"a.pelton", "a.pelton-damage"}
     path.write_bytes(b"")
     with pytest.raises(pelton.NotAStoreError, match="empty"):
         pelton.salvage(path, tmp_path / "b.pelton")

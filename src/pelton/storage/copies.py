@@ -213,7 +213,7 @@ def copy_bytes(source: Database, file: str, key: bytes | None, told: Told) -> No
 
 def set_apart(file: str, key: bytes | None, *, far: bool = False) -> None:
     """Let a copy of a store give its own tokens; ``far``: above all that the store has given since it was copied."""
-    copy = Database(file, key=key, goal=0)
+    copy = Database(file, key=key, goal=0, torn=True)
     try:
         with copy.writing():
             if far:

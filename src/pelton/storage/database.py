@@ -53,7 +53,7 @@ from pelton.storage.schema import (
 )
 from pelton.storage.store_file import OWNER_ONLY, StoreFile, check_no_standby, close_collected, is_admitted
 from pelton.storage.troubles import Troubles
-from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_failed, use_log
+from pelton.storage.wal import PAGE_SIZE, Checkpointer, Medium, SyncRecord, WalSync, has_bytes, has_failed, use_log
 from pelton.storage.wal_repair import broken, is_whole
 
 
@@ -134,7 +134,8 @@ class SnapshotOnlyError(Exception):
 
 _CUT_OFF: Final = "its first pages are damaged, or it was cut off: salvage what is left, or restore a backup"
 _NO_FIRST_PAGES: Final = (
-    "the pages that list its tables are damaged or missing, nothing is found without them: restore a backup"
+    "the pages that list its tables are damaged or missing, and without them no row is found, on whole pages neither: "
+    "restore a backup, or promote a standby"
 )
 
 
@@ -211,6 +212,9 @@ class Database:
                     return
                 self._shut()
             except BaseException as error:
+                if self._is_connected and not has_bytes(f"{self.path}-wal"):
+                    # SQLite removes an empty log, if nobody else has it open.
+                    self.connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 0)
                 self.close()
                 if isinstance(error, Fault) and error.kind in _UNREADABLE and has_failed(self.path):
                     raise broken(self.path) from error

@@ -172,6 +172,7 @@ def _copy_all(
         if not table.startswith("sqlite_") and table not in _OF_THE_MOMENT:
             _copy_small(source, copy, moment, table, note)
     with copy.writing():
+        nameless = _name_streams(source, copy)
         _drop_damaged_states(copy, note)
         set_tokens_apart(copy, _readable_floor(source, moment))
     streams, damaged = column(copy.execute("SELECT id FROM streams").fetchall()), set()
@@ -180,7 +181,29 @@ def _copy_all(
             damaged.add(stream)
     if damaged:
         _copy_leaves(source, copy, key, damaged)
+    with copy.writing():
+        for stream in nameless:
+            if copy.value(f"SELECT EXISTS(SELECT 1 FROM m_{stream})"):
+                note(f"the name of a stream is lost: it is {_name_of(stream)}")
+            else:
+                copy.execute("DELETE FROM streams WHERE id=?", (stream,))
+                copy.execute(f"DROP TABLE m_{stream}")
+                streams.remove(stream)
     return {stream for stream in streams if not _count_tail(source, copy, moment, stream)}
+
+
+def _name_streams(source: Database, copy: Database) -> list[int]:
+    """Name the streams of which nothing is left but, perhaps, their messages; return their numbers."""
+    # As SQLite has it in memory: the pages that list the tables may be damaged, too.
+    listed = source.execute("SELECT substr(name, 3) FROM pragma_table_list WHERE name GLOB 'm_[0-9]*'").fetchall()
+    known = column(copy.execute("SELECT id FROM streams").fetchall())
+    nameless = sorted({int(text(number)) for (number,) in listed} - set(known))
+    copy.executemany("INSERT INTO streams VALUES(?, ?, x'', 0)", [(stream, _name_of(stream)) for stream in nameless])
+    return nameless
+
+
+def _name_of(stream: int) -> str:
+    return f"SALVAGED_{stream}"
 
 
 def _count_tail(source: Database, copy: Database, moment: SalvageSnapshot, stream: int) -> bool:

@@ -166,7 +166,7 @@ class SyncRecord:
         self._map.close()
 
     def _leave_last(self, descriptor: int) -> None:
-        if _has_bytes(self._log):
+        if has_bytes(self._log):
             # The last to close folds the log. If SQLite did not, the reason is unknown: perhaps a failed sync.
             os.pwrite(descriptor, b"\x01", _FAILED)
         else:
@@ -205,7 +205,7 @@ class SyncRecord:
             if os.geteuid() == 0:
                 os.fchown(descriptor, store.st_uid, store.st_gid)
         # A log without a record comes from an older Pelton, or a copy. The result of its last sync is unknown.
-        is_unknown = _has_bytes(self._log)
+        is_unknown = has_bytes(self._log)
         head = _MAGIC.ljust(_FAILED, b"\0") + (b"\x01" if is_unknown else b"")
         os.pwrite(descriptor, head.ljust(_SIZE, b"\0"), 0)
 
@@ -259,7 +259,8 @@ def _locks(descriptor: int, kind: int) -> bool:
     return True
 
 
-def _has_bytes(path: str) -> bool:
+def has_bytes(path: str) -> bool:
+    """Whether a file is there, and not empty."""
     try:
         return os.path.getsize(path) > 0
     except OSError:
