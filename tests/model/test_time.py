@@ -86,7 +86,11 @@ class TimeModel:
 
     def advance(self, now: int) -> None:
         doomed = [seq for seq in sorted(self.messages) if self.is_over(self.messages[seq], now)]
-        last_said = {self.messages[seq].subject: self.messages[seq].said for seq in doomed}
+        last_said = dict[str, str]()
+        for entry in (self.messages[seq] for seq in doomed):
+            # Markers come in the order of the last messages of their subjects.
+            last_said.pop(entry.subject, None)
+            last_said[entry.subject] = entry.said
         self.remove(doomed)
         if self.config.subject_delete_marker_ttl:
             for subject, said in last_said.items():

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 import pelton
 from pelton.api import headers
+from pelton.streams import log
 from pelton.testing import ManualRuntime
 
 DAY = 86_400
@@ -95,6 +98,21 @@ async def test_a_marker_is_written_once_where_many_messages_end_together(
     runtime.clock.advance(10)
     state = (await stream.info(subjects_filter=">")).state
     assert (state.subjects, state.last_seq) == ({"s.0": 1, "s.1": 1, "s.2": 1}, 9003)
+
+
+async def test_markers_come_in_the_order_of_what_ended(
+    jet: pelton.Jet, runtime: ManualRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a nats-server that stood still meanwhile."""
+    monkeypatch.setattr(log, "_MARKED", 2)
+    stream = await jet.create_stream(
+        "s", subjects=["s.*"], subject_delete_marker_ttl=100, max_age=130, allow_direct=True
+    )
+    for subject, ttl in (("s.b", None), ("s.c", 125), ("s.a", 125), ("s.b", 120), ("s.a", 120), ("s.d", None)):
+        await jet.publish(subject, ttl=ttl)
+    runtime.clock.advance(150)
+    assert list(await subjects(stream)) == ["s.a", "s.b", "s.c", "s.d"]
+    assert [message.subject for message in await stream.get_messages(9)] == ["s.c", "s.b", "s.a", "s.d"]
 
 
 async def test_a_schedule_of_days(jet: pelton.Jet, runtime: ManualRuntime) -> None:

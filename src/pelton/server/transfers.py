@@ -304,7 +304,8 @@ class _Receiving:
         except (PeltonError, OSError) as error:
             return encode_error(StreamCreate, _to_api_error(error, self._config))
         self._link.interest.look_at_pushes()
-        return encode_reply(StreamCreate, info)
+        # nats-server does not say here from where the stream takes.
+        return encode_reply(StreamCreate, replace(info, mirror=None, sources=[]))
 
     def _read(self, file: IO[bytes], origins: Mapping[str, str], halt: Halt) -> ArchivedStream:
         source = ArchiveSource(file, self._config.name, self._most, halt.check)

@@ -91,18 +91,19 @@ def _find_doomed(state: StreamState, now: int) -> list[int]:
         if oldest is not None and oldest <= limit:
             ageing = state.timers.ageing(state.table.name, most)
             doomed += [aged.seq for aged in ageing if state.counts_from(aged.seq, aged.ts) <= limit]
-    return sorted(set(doomed))
+    return sorted(set(doomed))[:most]
 
 
 # --- markers
 
 
 def _remove_marking(appender: Appender, remover: Remover, doomed: list[int], now: int) -> None:
-    """Remove messages, and leave a marker on each subject that has lost its last one."""
+    """Remove messages, and leave a marker on each subject that has lost its last one, in the order of those."""
     unmarked: dict[str, bool] = {}
     for seq in doomed:
         row = appender.reader.get(seq)
         if row is not None and intact(row):
+            unmarked.pop(row.subject, None)
             unmarked[row.subject] = not _is_marker(row.hdr)
     remover.remove(doomed)
     for subject, wanted in unmarked.items():
