@@ -71,6 +71,10 @@ async def test_an_answer_that_does_not_come(jet: pelton.Jet, monkeypatch: pytest
         for request in (DirectGet(seq=1), DirectGet(seq=1, batch=5)):
             with pytest.raises(ServerTimeoutError):
                 await jet.backend.direct_get("T", request)
+        # Somebody hears it, and no stream: as of what a gateway or a leaf node leads to.
+        async with await jet.subscribe("heard"):
+            with pytest.raises(ServerTimeoutError):
+                await asyncio.wait_for(jet.publish("heard", b""), 20)
 
 
 @asynccontextmanager

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -104,6 +104,37 @@ async def test_what_the_program_subscribes_to_and_answers(hub: Hub, at_hub: Clie
         await eventually(is_told, True)
 
 
+async def test_a_mirror_of_a_bucket_of_the_hub_is_written_through(hub: Hub, tmp_path: Path) -> None:
+    path, origin = tmp_path / "edge.pelton", {"name": "cars", "domain": "hub"}
+    async with pelton.open(hub.url) as near, pelton.open(path, leaf=leaf(hub)) as edge:
+        cars = await near.create_bucket("cars", history=5)
+        await cars.put("a", b"1")
+        copy = await edge.create_bucket("copy", mirror=origin)
+
+        async def held() -> dict[str, bytes | None]:
+            listed = copy.keys()
+            return {key: (await copy.get(key)).value async for key in listed}
+
+        await eventually(held, dict[str, bytes | None](a=b"1"))
+        assert await copy.put("b", b"2") == 2
+        await copy.delete("a")
+        # Its marker may not be here yet.
+        assert await copy.create("a", b"3") == 4
+        with pytest.raises(pelton.BucketKeyExistsError):
+            await copy.create("a", b"4")
+        with pytest.raises(pelton.WrongLastSequenceError):
+            await copy.update("b", b"5", 1)
+        assert [(await cars.get(key)).value for key in ("a", "b")] == [b"3", b"2"]
+        await eventually(held, dict[str, bytes | None](a=b"3", b=b"2"))
+        with pytest.raises(pelton.ConfigError, match="no transaction includes"):
+            async with edge.transaction() as tx:
+                await tx.bucket(copy).put("a", b"6")
+        await near.delete_bucket("cars")
+    async with pelton.open(path) as plain:
+        with pytest.raises(pelton.ConfigError, match="this file has no hub"):
+            await (await plain.bucket("copy")).put("a", b"8")
+
+
 def test_blocking_calls(hub: Hub, tmp_path: Path) -> None:
     with pelton.sync.open(tmp_path / "edge.pelton", leaf=leaf(hub)) as edge, edge.domain("hub") as far:
         assert far.account_info().domain == "hub"
@@ -186,7 +217,8 @@ async def test_what_cannot_be_a_leaf(hub: Hub, tmp_path: Path) -> None:
     assert "secret" not in repr(leaf(hub, user="me", password="secret"))
 
 
-async def test_a_hub_that_is_away(tmp_path: Path) -> None:
+async def test_a_hub_that_is_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pelton.connect.store._ORIGIN_S", 0.3)
     (port,) = free_ports(1)
     away = pelton.Leaf(f"nats://127.0.0.1:{port}", domain="edge", reconnect=0.05)
     async with pelton.open(tmp_path / "edge.pelton", leaf=away) as edge:
@@ -194,6 +226,9 @@ async def test_a_hub_that_is_away(tmp_path: Path) -> None:
         assert (await edge.publish("orders", b"works on")).seq == 1
         with pytest.raises(pelton.ServerUnreachableError, match="Connect call failed"):
             await edge.domain("hub", patience=0.5)
+        settings = await edge.create_bucket("settings", mirror={"name": "settings", "domain": "hub"})
+        with pytest.raises(pelton.ServerUnreachableError, match="Connect call failed"):
+            await settings.put("colour", b"red")
         # As any process tells it that has the file open.
         path = str(tmp_path / "edge.pelton")
 
@@ -218,6 +253,16 @@ async def test_a_hub_that_is_away(tmp_path: Path) -> None:
             assert hub.connected_ns
             text, _ = await metrics_text(edge, path=path)
             assert f'pelton_leaf_connected{{hub="nats://127.0.0.1:{port}"}} 1.0' in text.decode()
+            await far.create_bucket("settings", history=2)
+
+            async def is_put() -> bool:
+                with suppress(pelton.ServerUnreachableError, pelton.ServerTimeoutError):
+                    return await settings.put("colour", b"red") > 0
+                return False
+
+            await eventually(is_put, True)
+        with pytest.raises(pelton.ServerUnreachableError, match="the hub is away, or has no such bucket"):
+            await settings.put("colour", b"blue")
         with nats_server(tmp_path / "hub", domain="hub", extra=extra):
             await far.create_stream("invoices")
         await far.close()

@@ -15,7 +15,7 @@ created: of several processes that create one at once, one succeeds, and none be
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing, suppress
 from copy import copy
 from typing import Any, Final, Generic, Protocol, TypeVar, Unpack
@@ -35,6 +35,7 @@ from pelton.api import (
     MessageTooLargeError,
     NoStreamForSubjectError,
     PubAck,
+    ServerUnreachableError,
     StoredMessage,
     StreamFill,
     StreamLastHeaders,
@@ -143,17 +144,47 @@ class Publish(Protocol):
         """Store a message: see `Jet.publish`."""
 
 
+Origins = Callable[[str], Awaitable[Streams]]
+"""Opens the JetStream whose API has a prefix, which is that of a bucket's origin. Raises ConfigError, StoreError."""
+
+
 class Bucket(Generic[T]):
     """A bucket of keys whose values are bytes, or of the ``type`` it was opened with (as JSON)."""
 
-    def __init__(self, jet: Streams, stream: Stream, name: str, kind: type[T] | None, codec: Codec | None) -> None:
+    def __init__(
+        self,
+        jet: Streams,
+        stream: Stream,
+        name: str,
+        kind: type[T] | None,
+        codec: Codec | None,
+        origins: Origins | None = None,
+    ) -> None:
         self.name = name
         self._jet = jet
         self._check_loop = jet.backend.check_loop
         self._stream = stream
         self._coding = Coding(name, stream.config, kind, codec, jet.backend.domain_prefix)
-        # Writes may go another way than through the jet, such as through a transaction.
+        # Writes may go another way than through the jet: through a transaction, or to the origin of a mirror.
         self._publish: Publish | None = None
+        self._far: Origins | None = None
+        if origins is not None and (mirror := stream.config.mirror) is not None and mirror.external is not None:
+            self._far, self._publish = origins, self._publish_far
+
+    async def _publish_far(self, subject: str, data: bytes = b"", **options: Unpack[PublishOptions]) -> PubAck:
+        origin = await self._origin()
+        try:
+            return await origin.publish(subject, data, **options)
+        except NoStreamForSubjectError:
+            reason = f"nobody takes {subject!r}: the hub is away, or has no such bucket"
+            raise ServerUnreachableError(origin.backend.domain_prefix[:-1], reason) from None
+
+    async def _origin(self) -> Streams:
+        """Return where the bucket is written."""
+        mirror = self._stream.config.mirror
+        if self._far is None or mirror is None or mirror.external is None:
+            return self._jet
+        return await self._far(mirror.external.api)
 
     # --- reading
 
@@ -214,7 +245,8 @@ class Bucket(Generic[T]):
 
         Raises BucketKeyExistsError if the key exists.
         """
-        last = await at_leader(self._jet.backend, self._home, last_by_subj=self._coding.subject(key))
+        origin = await self._origin()
+        last = await at_leader(origin.backend, self._home, last_by_subj=self._coding.subject(key))
         if last is None:
             return 0
         if operation_of(last.hdrs) == "put":
@@ -225,7 +257,8 @@ class Bucket(Generic[T]):
     def _home(self) -> str:
         """The stream that a mirror's keys are written to, if it can be reached; otherwise the bucket's own."""
         mirror = self._stream.config.mirror
-        return self._stream.name if mirror is None or mirror.external is not None else mirror.name
+        is_here = mirror is None or (mirror.external is not None and self._far is None)
+        return self._stream.name if mirror is None or is_here else mirror.name
 
     async def update(self, key: str, value: T, revision: int, *, ttl: Seconds | None = None) -> int:
         """Write a key if ``revision`` is still its last, and return the new one.
@@ -355,7 +388,7 @@ class Bucket(Generic[T]):
             marks = [one async for one in last_ones if operation_of(one.headers) != "put"]
         for mark in marks:
             below = mark.seq if mark.time_ns > limit else mark.seq + 1
-            await self._jet.backend.call(StreamPurge(name=self._home, filter=mark.subject, seq=below))
+            await (await self._origin()).backend.call(StreamPurge(name=self._home, filter=mark.subject, seq=below))
 
     async def status(self) -> BucketStatus:
         """Return settings and size."""
@@ -385,6 +418,8 @@ def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bu
     check_instance("transaction", "the bucket", bucket, Bucket, "give a bucket that jet.bucket() has opened")
     if bucket._jet.backend is not backend:
         raise ConfigError(f"bucket {bucket.name!r} was opened through another handle: open it through this one")
+    if bucket._far is not None:
+        raise ConfigError(f"bucket {bucket.name!r} mirrors one of another JetStream, which no transaction includes")
     other = copy(bucket)
     other._publish = publish
     return other
@@ -395,13 +430,20 @@ def written_through(bucket: Bucket[T], backend: Backend, publish: Publish) -> Bu
 _EXISTS: Final = 10058
 
 
-async def open_bucket(jet: Streams, name: str, kind: type[T] | None, codec: Codec | None) -> Bucket[T]:
+async def open_bucket(
+    jet: Streams, name: str, kind: type[T] | None, codec: Codec | None, origins: Origins | None = None
+) -> Bucket[T]:
     """Return an existing bucket. Raises BucketNotFoundError, ConfigError."""
-    return Bucket(jet, await _stream(jet, name), name, kind, codec)
+    return Bucket(jet, await _stream(jet, name), name, kind, codec, origins)
 
 
 async def create_bucket(
-    jet: Streams, name: str, kind: type[T] | None, codec: Codec | None = None, **settings: Unpack[BucketSettings]
+    jet: Streams,
+    name: str,
+    kind: type[T] | None,
+    codec: Codec | None = None,
+    origins: Origins | None = None,
+    **settings: Unpack[BucketSettings],
 ) -> Bucket[T]:
     """Create a bucket, or return the existing one if its settings are the same. Raises ConfigError, ApiError."""
     config = new_config(name, settings)
@@ -412,7 +454,7 @@ async def create_bucket(
         if error.err_code != _EXISTS or others == config:
             raise
         stream = await jet.create_stream(others)
-    return Bucket(jet, stream, name, kind, codec)
+    return Bucket(jet, stream, name, kind, codec, origins)
 
 
 async def make_token_bucket(jet: Streams, name: str, **settings: Unpack[BucketSettings]) -> None:
@@ -426,10 +468,12 @@ async def make_token_bucket(jet: Streams, name: str, **settings: Unpack[BucketSe
             raise
 
 
-async def update_bucket(jet: Streams, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
+async def update_bucket(
+    jet: Streams, name: str, origins: Origins | None = None, **settings: Unpack[BucketSettings]
+) -> Bucket[bytes]:
     """Change settings of a bucket; the others stay. Raises BucketNotFoundError, ConfigError, ApiError."""
     base = (await _stream(jet, name)).config
-    return Bucket(jet, await jet.update_stream(changed_config(base, name, settings)), name, None, None)
+    return Bucket(jet, await jet.update_stream(changed_config(base, name, settings)), name, None, None, origins)
 
 
 async def _stream(jet: Streams, name: str) -> Stream:

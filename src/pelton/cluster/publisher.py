@@ -165,6 +165,7 @@ class Publisher:
         if self._gives_ids:
             message = self._with_id(message)
         number, safe = next(self._calls), _has_id(message.headers)
+        begun = self._connection.clock.monotonic()
         sent = self._connection.try_send(message, again=safe) if self._order.is_free else None
         retry: Retry | None = None
         in_doubt = False
@@ -175,9 +176,12 @@ class Publisher:
             try:
                 return await self._outcome(sent, message, in_doubt=in_doubt)
             except Interrupted as lost:
-                if not safe:
-                    silent = isinstance(lost, Silent)
-                    raise self._connection.no_answer() if silent else unknown(self._connection, 1) from None
+                if isinstance(lost, Silent):
+                    # Beyond a gateway or a leaf node nobody tells that no stream takes it.
+                    if not safe or self._connection.clock.monotonic() - begun >= self._connection.settings.patience:
+                        raise self._connection.no_answer() from None
+                elif not safe:
+                    raise unknown(self._connection, 1) from None
                 in_doubt = True
             except PeltonError as error:
                 if not await self.passes(error):

@@ -192,9 +192,15 @@ def settings_by(dial: Callable[[], socket.socket], name: str, inbox_prefix: str)
     return ClusterSettings(servers=("nats://in-process:4222",), name=name, inbox_prefix=inbox_prefix, dial=dial)
 
 
-def in_domain(settings: ClusterSettings, domain: str, patience: float | timedelta) -> ClusterSettings:
-    """Return the settings for another JetStream domain that the same servers lead to. Raises ConfigError."""
-    return replace(settings, api_prefix=_api_prefix(domain, None), patience=seconds_to_ns("patience", patience) / 1e9)
+def in_domain(
+    settings: ClusterSettings, domain: str | None, patience: float | timedelta, api_prefix: str | None = None
+) -> ClusterSettings:
+    """Return the settings for another JetStream that the same servers lead to: by its domain, or the prefix of its API.
+
+    Raises ConfigError.
+    """
+    prefix, patience_ns = _api_prefix(domain, api_prefix), seconds_to_ns("patience", patience)
+    return replace(settings, api_prefix=prefix, patience=patience_ns / 1e9)
 
 
 def _api_prefix(domain: str | None, api_prefix: str | None) -> str:

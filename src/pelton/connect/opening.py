@@ -385,12 +385,14 @@ def _leaf_node(leaf: Leaf, path: str, runtime: Runtime) -> LeafNode:
     return node
 
 
-async def _domain_by(node: LeafNode, runtime: Runtime, name: str, patience: Seconds) -> Jet:
+async def _domain_by(
+    node: LeafNode, runtime: Runtime, name: str | None, patience: Seconds, api_prefix: str | None = None
+) -> Jet:
     """Open a domain that the hub of a leaf node leads to, once it does."""
-    need_nats("domain")
+    need_nats("domain" if api_prefix is None else f"a write to {api_prefix}")
     from pelton.cluster import in_domain, settings_by
 
-    settings = in_domain(settings_by(node.dial, node.url, node.inbox_prefix), name, patience)
+    settings = in_domain(settings_by(node.dial, node.url, node.inbox_prefix), name, patience, api_prefix)
     deadline, connected = Deadline(runtime.clock, settings.patience), Deadline(runtime.clock, _DOMAIN_S)
     while True:
         try:
@@ -408,8 +410,8 @@ async def _domain_by(node: LeafNode, runtime: Runtime, name: str, patience: Seco
 async def _join(settings: ClusterSettings, runtime: Runtime) -> Jet:
     from pelton.cluster import Cluster, in_domain
 
-    async def domain(name: str, patience: Seconds) -> Jet:
-        return await _join(in_domain(settings, name, patience), runtime)
+    async def domain(name: str | None, patience: Seconds, api_prefix: str | None = None) -> Jet:
+        return await _join(in_domain(settings, name, patience, api_prefix), runtime)
 
     cluster = Cluster(settings, runtime)
     await cluster.connect()

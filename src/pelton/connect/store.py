@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
 
 from pelton.api import Backend, ConfigError
 from pelton.api.arguments import (
@@ -42,6 +43,18 @@ class Companion(Protocol):
         ...
 
 
+class Domains(Protocol):
+    """Opens the JetStream of the domain of a name, or the one whose API has a prefix."""
+
+    async def __call__(self, name: str | None, patience: Seconds, api_prefix: str | None = None, /) -> Jet:
+        """Open it."""
+        ...
+
+
+# So long a write into a mirror waits for its origin, as NATS's clients wait for an answer.
+_ORIGIN_S: Final = 5.0
+
+
 class Jet(Streams):
     """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
 
@@ -49,12 +62,16 @@ class Jet(Streams):
         self,
         backend: Backend,
         runtime: Runtime,
-        domains: Callable[[str, Seconds], Awaitable[Jet]] | None = None,
+        domains: Domains | None = None,
         companion: Companion | None = None,
     ) -> None:
         super().__init__(backend, runtime)
         self._domains = domains
         self._companion = companion
+        # Where buckets are written that mirror others here, by the prefix of its API; a cluster reaches all by itself.
+        self._origins: dict[str, Jet] = {}
+        self._opening_origin = asyncio.Lock()
+        self._origin = self._open_origin if backend.planning.own_verbs and not backend.planning.read_only else None
 
     async def queue(
         self,
@@ -107,7 +124,7 @@ class Jet(Streams):
         """
         from pelton.buckets import open_bucket
 
-        return await open_bucket(self, name, type, codec)
+        return await open_bucket(self, name, type, codec, self._origin)
 
     @overload
     async def create_bucket(
@@ -132,7 +149,7 @@ class Jet(Streams):
         """
         from pelton.buckets import create_bucket
 
-        return await create_bucket(self, name, type, codec, **settings)
+        return await create_bucket(self, name, type, codec, self._origin, **settings)
 
     async def update_bucket(self, name: str, **settings: Unpack[BucketSettings]) -> Bucket[bytes]:
         """Change settings of a bucket; its other settings and its keys stay.
@@ -141,7 +158,7 @@ class Jet(Streams):
         """
         from pelton.buckets import update_bucket
 
-        return await update_bucket(self, name, **settings)
+        return await update_bucket(self, name, self._origin, **settings)
 
     async def delete_bucket(self, name: str) -> None:
         """Remove a bucket with all its keys. Raises BucketNotFoundError."""
@@ -243,12 +260,27 @@ class Jet(Streams):
             raise ConfigError("domain: this file has no hub: open it with leaf=pelton.Leaf('nats://HOST:7422')")
         return await self._domains(name, patience)
 
+    async def _open_origin(self, api: str) -> Jet:
+        """Return the JetStream whose API has a prefix; it is closed with this store."""
+        if self._domains is None:
+            raise ConfigError(
+                f"a mirror of a bucket behind {api!r} is written there, and this file has no hub: "
+                "open it with leaf=pelton.Leaf('nats://HOST:7422')"
+            )
+        async with self._opening_origin:
+            if api not in self._origins:
+                self._origins[api] = await self._domains(None, _ORIGIN_S, api)
+            return self._origins[api]
+
     async def close(self) -> None:
         """Finish what is in progress and close the store; held locks are lost. Idempotent."""
         self.backend.check_loop()
         try:
             if "_lock_manager" in vars(self):
                 await self._lock_manager.close()
+            async with self._opening_origin:
+                for origin in self._origins.values():
+                    await origin.close()
         finally:
             try:
                 if self._companion is not None:
