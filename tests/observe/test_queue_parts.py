@@ -10,6 +10,7 @@ import pytest
 import pelton
 from pelton import observe
 from pelton.observe.queues import _first_since
+from pelton.queue.model.naming import QueueNames
 
 
 async def test_flows_and_one_with_its_jobs(jet: pelton.Jet, look: pelton.Jet) -> None:
@@ -173,6 +174,12 @@ async def test_jobs_of_a_key_and_how_many_each_has(jet: pelton.Jet, look: pelton
     ids["a"].append((await repair.options(key="a", unique="arguments").enqueue("unique")).id)
     later = (await repair.options(key="a", delay=3600).enqueue("later")).id
     await repair.enqueue("free")
+    if exclusive:
+        # Somebody else's message, which no worker has seen yet, is counted and shown.
+        ids["a.b"].append(str((await jet.publish(QueueNames("garage").job_subject("a.b"), b"no job")).seq))
+        page = await observe.list_jobs(look, "garage", observe.JobSelection(key="a.b"))
+        (odd,) = [one for one in page.jobs if not one.job]
+        assert (odd.id, odd.key, odd.last_error[:30]) == (ids["a.b"][-1], "a.b", "the message is not a valid job")
     counts = await observe.key_counts(look, "garage")
     assert {one.key: one.jobs for one in counts.keys} == {key: len(found) for key, found in ids.items()}
     assert [one.jobs for one in counts.keys] == sorted((one.jobs for one in counts.keys), reverse=True)

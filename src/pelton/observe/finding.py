@@ -32,6 +32,7 @@ from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import Attempt, Envelope, decode_envelope
 from pelton.queue.queue import look_at_queue
 from pelton.queue.scan import last_attempt, stored_messages, unfinished_job
+from pelton.queue.views import envelope_of
 from pelton.runtime import Deadline
 
 _outcome: Final = msgspec.json.Decoder(Outcome).decode
@@ -168,11 +169,9 @@ async def jobs_of_key(
     request = FindMessages(stream=names.jobs, begin=begin, within=within, limit=limit, **where)
 
     def id_of(stored: StoredMessage) -> str:
-        with suppress(*UNREADABLE):
-            envelope = decode_envelope(stored.data)
-            if envelope.key == key and (envelope.timetable is None or envelope.id):
-                return envelope.id or str(stored.seq)
-        return ""
+        envelope = envelope_of(names, stored)
+        is_wanted = envelope.key == key and (envelope.timetable is None or envelope.id)
+        return (envelope.id or str(stored.seq)) if is_wanted else ""
 
     (ids, part), jobs = await look(jet, request, id_of), []
     for job_id in ids:

@@ -24,10 +24,10 @@ from pelton.observe.summaries import DeadLetterPage, ErrorGroup, ErrorGroups, Jo
 from pelton.queue import DeadLetter, JobInfo, JobState, Outcome
 from pelton.queue.model.naming import QueueNames, encode_key
 from pelton.queue.model.records import CAUSES_OF
-from pelton.queue.model.states import ENDINGS, decode_envelope, decode_outcome
+from pelton.queue.model.states import ENDINGS, decode_outcome
 from pelton.queue.queue import look_at_queue
 from pelton.queue.registry import ALL_LISTED, UnderwayPart
-from pelton.queue.views import JobViews, job_of_outcome
+from pelton.queue.views import JobViews, envelope_of, job_of_outcome
 from pelton.runtime import Deadline
 
 if TYPE_CHECKING:
@@ -280,17 +280,17 @@ class _JobLists:
             parts.append(UnderwayPart(causes=(0, 1 << 62), due_upto=now))
         if state in ("pending", "held") and lists_all:
             parts.append(UnderwayPart(causes=(-1, -1)))
+        texts = _texts(self._wanted)
         if self._wanted.key and self._context.exclusive and filters:
-            filters = names.jobs_of_key(encode_key(self._wanted.key))
+            # What is no valid job has its key in its subject alone.
+            filters, texts = names.jobs_of_key(encode_key(self._wanted.key)), _texts(replace(self._wanted, key=""))
         found: list[_Messages | _Deliveries] = [
             _Deliveries(self._context, part._replace(descending=not self._oldest_first, limit=self._at_once))
             for part in parts
         ]
         if filters:
             untaken = state == "pending" and lists_all
-            messages = _Messages(
-                self._jet, names.jobs, filters, _texts(self._wanted), self._oldest_first, untaken=untaken
-            )
+            messages = _Messages(self._jet, names.jobs, filters, texts, self._oldest_first, untaken=untaken)
             found.append(messages)
         return found
 
@@ -324,10 +324,8 @@ class _JobLists:
     def _is_selected(self, stored: StoredMessage) -> bool:
         if not self._names.is_job(stored.subject) or not self._wanted.is_at(stored.time_ns):
             return False
-        with suppress(*UNREADABLE):
-            job = decode_envelope(stored.data)
-            return self._wanted.has(job.job, job.key, job.tenant)
-        return self._wanted.has("", "", "")
+        job = envelope_of(self._names, stored)
+        return self._wanted.has(job.job, job.key, job.tenant)
 
     def _if_selected(self, info: JobInfo | None) -> JobInfo | None:
         if info is None or not _is_error(self._wanted.error, info.last_error):

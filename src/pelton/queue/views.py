@@ -219,12 +219,16 @@ _NOT_COMPLETED: Final[tuple[Ending, ...]] = ("failed", "cancelled", "expired")
 _TAKEN: Final[tuple[JobState, ...]] = ("held", "running", "retrying")
 
 
-def _envelope_of(stored: StoredMessage) -> Envelope:
+_NO_JOB: Final = "the message is not a valid job: the worker that takes it makes it a dead letter"
+
+
+def envelope_of(names: QueueNames, stored: StoredMessage) -> Envelope:
+    """Return what a message says of a job; of one that is no valid job, what its subject says, and no name."""
     try:
         return decode_envelope(stored.data)
     except UNREADABLE:
-        # Not a valid job, as the worker that takes it will find; the view shows it among the others.
-        return Envelope(job="", args=msgspec.Raw(b"null"))
+        # As the worker that takes it will find; until then it is shown among the others, and counted with its key.
+        return Envelope(job="", key=names.key_in(stored.subject), args=msgspec.Raw(b"null"))
 
 
 def job_of_outcome(outcome: Outcome) -> JobInfo:
@@ -465,7 +469,7 @@ class JobViews:
             async for stored in stored_jobs:
                 entry = unsettled.get(stored.seq)
                 # First what needs no look at other messages: most jobs may be others.
-                if not wanted.has(_envelope_of(stored)):
+                if not wanted.has(envelope_of(self._queue.names, stored)):
                     continue
                 if wanted.state and where.is_excluded(stored, entry, wanted.state):
                     continue
@@ -514,7 +518,7 @@ class JobViews:
         self, stored: StoredMessage, unsettled: Underway, where: JobStates, told: Container[str] | None = None
     ) -> JobInfo:
         """Return what there is to know of a job; of its progress, only if it is among those ``told``, if given."""
-        envelope = _envelope_of(stored)
+        envelope = envelope_of(self._queue.names, stored)
         delivery = unsettled.get(stored.seq)
         job_id = envelope.id or str(stored.seq)
         # Of one that no worker has had, there is nothing more to know.
@@ -539,7 +543,7 @@ class JobViews:
             due=due,
             attempt=(known.attempt if known else 0) + (state == "running"),
             enqueued_at=stored.time_ns,
-            last_error=(known.error or known.waits) if known else "",
+            last_error=(known.error or known.waits) if known else "" if envelope.job else _NO_JOB,
             progress=await self._progress(where.running, job_id, told) if was_taken else None,
             priority=envelope.priority,
             tenant=envelope.tenant,

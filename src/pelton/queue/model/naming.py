@@ -271,6 +271,11 @@ class QueueNames:
         prefix = self._key_prefixes[self.priority_of_key(subject)]
         return subject.removeprefix(prefix).partition(f".{PLACE}.")[0]
 
+    def key_in(self, subject: str) -> str:
+        """Return the key that the subject of a due job names, in an exclusive queue; empty for none."""
+        named = self.key_of_job(subject)
+        return decode_key(named) if named != subject else ""
+
     def priority_of_key(self, subject: str) -> int:
         for priority in range(HIGHEST_PRIORITY, 0, -1):
             if subject.startswith(self._key_prefixes[priority]):
