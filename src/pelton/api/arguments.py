@@ -25,10 +25,7 @@ _NO_LISTS = (str, bytes, bytearray, memoryview, Mapping)
 # Values that JSON would silently turn into text or numbers.
 _KEPT = (bytes, bytearray, memoryview, datetime, date, time, timedelta, Decimal, UUID)
 _SURROGATES = re.compile("[\ud800-\udfff]")
-_ADVICE = {
-    str: "encode text, with .encode()",
-    type(None): "leave it out for an empty payload, or give b''",
-}
+_ADVICE = {str: "encode text, with .encode()", type(None): "leave it out for an empty payload, or give b''"}
 
 
 def check_text(of: str, name: str, value: object) -> None:

@@ -55,15 +55,7 @@ _NO_FIELDS: Final = re.compile(rb"\s*\{\s*\}\s*")
 _DURABLE_CREATE: Final = "CONSUMER.DURABLE.CREATE"
 _EMPTY: Final = (StreamDelete, ConsumerDelete, ConsumerInfoRequest)
 # Their bodies may be any text that is no JSON object or array.
-_LENIENT: Final = (
-    StreamNames,
-    StreamList,
-    StreamInfoRequest,
-    StreamPurge,
-    ConsumerNames,
-    ConsumerList,
-    ConsumerPause,
-)
+_LENIENT: Final = (StreamNames, StreamList, StreamInfoRequest, StreamPurge, ConsumerNames, ConsumerList, ConsumerPause)
 _IGNORING_UNKNOWN: Final = (ConsumerReset, ConsumerUnpin)
 _ROOTS: Final[dict[type[Request[Any]], str]] = {
     StreamCreate: "StreamConfigRequest",

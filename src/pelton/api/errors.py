@@ -375,13 +375,7 @@ def api_error(constant: str, *, stream: str = "", consumer: str = "", **placehol
 
 
 def from_reply(
-    code: int,
-    err_code: int,
-    description: str,
-    *,
-    stream: str = "",
-    consumer: str = "",
-    seq: int | None = None,
+    code: int, err_code: int, description: str, *, stream: str = "", consumer: str = "", seq: int | None = None
 ) -> ApiError:
     """Return the exception of an error received from a server, of the class that fits it best."""
     constant = NAMES.get(err_code, "")

@@ -74,10 +74,7 @@ class Headers(Mapping[str, str]):
     __slots__ = ("_values", "description", "status")
 
     def __init__(
-        self,
-        values: Mapping[str, Sequence[str]] | None = None,
-        status: int | None = None,
-        description: str = "",
+        self, values: Mapping[str, Sequence[str]] | None = None, status: int | None = None, description: str = ""
     ) -> None:
         self._values = {name: list(all_of) for name, all_of in (values or {}).items()}
         self.status: int | None = status

@@ -8,14 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from pelton.api import (
-    ConfigError,
-    ObjectDamagedError,
-    ObjectNotFoundError,
-    PubAck,
-    headers,
-    rfc3339,
-)
+from pelton.api import ConfigError, ObjectDamagedError, ObjectNotFoundError, PubAck, headers, rfc3339
 from pelton.api.errors import brief
 from pelton.api.json_values import UNREADABLE
 from pelton.buckets.bucket_settings import check_bucket

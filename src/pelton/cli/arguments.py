@@ -127,12 +127,7 @@ def _file(text: str) -> str:
 # --- declarations of commands: above the function that does it, its name, its places, and its options
 
 
-_KINDS: Final[dict[str, Callable[[str], Any]]] = {
-    "N": count,
-    "SIZE": size,
-    "SECONDS": float,
-    "TIME": duration,
-}
+_KINDS: Final[dict[str, Callable[[str], Any]]] = {"N": count, "SIZE": size, "SECONDS": float, "TIME": duration}
 """How values are read, by what help calls them, if their options do not say it."""
 
 
@@ -187,18 +182,14 @@ JSON: Final = option("--json", "write JSON, for programs")
 KEY: Final = option("--key-file FILE", f"the store's key (or in the variable {KEY_VARIABLE})")
 WIDE: Final = option("--wide", "all columns and texts, however narrow the terminal is")
 TABLE: Final = together(
-    WIDE,
-    option("--sort COLUMN", "by a column, numbers from the greatest; --sort=-COLUMN the other way", default=""),
+    WIDE, option("--sort COLUMN", "by a column, numbers from the greatest; --sort=-COLUMN the other way", default="")
 )
 """The options of what shows a list."""
 NAMES: Final = option("-n --names", "only their names")
 FORCE: Final = option("-f --force", "do it, without asking")
 CREATE: Final = option("--create", "create the store file if it is missing")
 RAW: Final = option("--raw", "write the payloads alone, as they are")
-FILTERS: Final = together(
-    option("--key KEY", "only jobs of this key"),
-    option("--job NAME", "only jobs of this name"),
-)
+FILTERS: Final = together(option("--key KEY", "only jobs of this key"), option("--job NAME", "only jobs of this name"))
 
 
 def declare(

@@ -14,15 +14,7 @@ from pelton import observe
 from pelton.api import ConfigError
 from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.buckets import BucketSettings, Entry, ObjectInfo
-from pelton.cli.arguments import (
-    CREATE,
-    FORCE,
-    STANDARD,
-    fields_of,
-    option,
-    payload_of,
-    store_command,
-)
+from pelton.cli.arguments import CREATE, FORCE, STANDARD, fields_of, option, payload_of, store_command
 from pelton.cli.output import (
     Bar,
     confirm,

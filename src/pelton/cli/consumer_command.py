@@ -8,16 +8,7 @@ from typing import Any, Final
 from pelton import observe
 from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
 from pelton.api.wording import age_text, moment_text
-from pelton.cli.arguments import (
-    FORCE,
-    NAMES,
-    RAW,
-    fields_of,
-    moment_of,
-    option,
-    parts_of,
-    store_command,
-)
+from pelton.cli.arguments import FORCE, NAMES, RAW, fields_of, moment_of, option, parts_of, store_command
 from pelton.cli.output import (
     confirm,
     show_message,

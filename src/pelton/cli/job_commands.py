@@ -57,10 +57,7 @@ _SELECTION: Final = together(
     _LIMIT,
     option("--reverse", "from the other end"),
 )
-_SAME: Final = together(
-    option("--key KEY", "all jobs of this key"),
-    option("--job NAME", "all jobs of this name"),
-)
+_SAME: Final = together(option("--key KEY", "all jobs of this key"), option("--job NAME", "all jobs of this name"))
 
 
 @store_command("jobs ls QUEUE", "list the jobs of a queue that have not ended, or with --state those that have")

@@ -191,8 +191,7 @@ async def _remove_queue(jet: Jet, options: argparse.Namespace) -> None:
 
 
 _SCOPE: Final = together(
-    option("--job NAME", "for jobs of this name (default: for all)"),
-    option("--per-key", "for each key by itself"),
+    option("--job NAME", "for jobs of this name (default: for all)"), option("--per-key", "for each key by itself")
 )
 
 

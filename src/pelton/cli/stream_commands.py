@@ -10,15 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton import observe
-from pelton.api import (
-    ConfigError,
-    Headers,
-    Incoming,
-    MessageNotFoundError,
-    StoredMessage,
-    StreamConfig,
-    headers,
-)
+from pelton.api import ConfigError, Headers, Incoming, MessageNotFoundError, StoredMessage, StreamConfig, headers
 from pelton.api.times import dec_hook
 from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.cli.arguments import (

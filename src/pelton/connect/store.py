@@ -59,11 +59,7 @@ class Jet(Streams):
     """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
 
     def __init__(
-        self,
-        backend: Backend,
-        runtime: Runtime,
-        domains: Domains | None = None,
-        companion: Companion | None = None,
+        self, backend: Backend, runtime: Runtime, domains: Domains | None = None, companion: Companion | None = None
     ) -> None:
         super().__init__(backend, runtime)
         self._domains = domains

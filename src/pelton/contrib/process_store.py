@@ -27,9 +27,7 @@ from pelton.connect import open as open_store
 from pelton.sync.derive import wrap
 from pelton.sync.portal import Portal
 
-__all__ = [
-    "close_process_stores",
-]
+__all__ = ["close_process_stores"]
 
 _stores: Final[dict[str, ProcessStore]] = {}
 # Stores of a parent process: never used and never let go of, so that nothing of the parent's is closed here.

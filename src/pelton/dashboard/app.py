@@ -192,11 +192,7 @@ _HEADERS: Final = {
     "cross-origin-resource-policy": "same-origin",
     "cache-control": "no-store",
 }
-_REFUSALS: Final = {
-    404: "There is no such page.",
-    405: "This page cannot do that.",
-    413: "That is too large.",
-}
+_REFUSALS: Final = {404: "There is no such page.", 405: "This page cannot do that.", 413: "That is too large."}
 _KEPT: Final = "public, max-age=31536000, immutable"
 """For files whose address has their version."""
 

@@ -313,12 +313,7 @@ def groups(ended: Sequence[tuple[str, Outcome]], most: int = 10) -> list[Group]:
         found.setdefault(name, []).append(outcome)
     ordered = sorted(found.items(), key=lambda entry: (-len(entry[1]), entry[0]))
     return [
-        Group(
-            name,
-            len(ones),
-            sum(one.state == "failed" for one in ones),
-            run_times(ones).median,
-        )
+        Group(name, len(ones), sum(one.state == "failed" for one in ones), run_times(ones).median)
         for name, ones in ordered[:most]
     ]
 

@@ -30,15 +30,7 @@ from pelton.api.keys import Key, key_bytes
 from pelton.engine.connections import EngineSettings
 from pelton.engine.host import public_error
 from pelton.engine.transactions import OpenTransaction
-from pelton.storage import (
-    Database,
-    Fault,
-    PlacedSums,
-    SumsOfColumns,
-    placed_sums,
-    subject_condition,
-    sums_of_columns,
-)
+from pelton.storage import Database, Fault, PlacedSums, SumsOfColumns, placed_sums, subject_condition, sums_of_columns
 from pelton.storage.bulk import BulkRead, Portion, SplitColumns, find_stream
 from pelton.storage.older_schemas import show_as_present
 from pelton.storage.spool import Spool

@@ -83,15 +83,7 @@ PLANNING: Final = Planning(
     refuses_late_acks=True,
     has_exclusive_subjects=True,
     own_verbs=frozenset(
-        {
-            ConsumerBacklogs,
-            ConsumerUnsettled,
-            MinuteNote,
-            MinuteNotes,
-            StreamFill,
-            StreamLastHeaders,
-            UnsettledGroups,
-        }
+        {ConsumerBacklogs, ConsumerUnsettled, MinuteNote, MinuteNotes, StreamFill, StreamLastHeaders, UnsettledGroups}
     ),
     steady_time=True,
 )
@@ -121,11 +113,7 @@ class Connections:
     settings: EngineSettings
 
     def __init__(
-        self,
-        settings: EngineSettings,
-        runtime: Runtime,
-        ended: Callable[[Fault], None],
-        on_jump: Callable[[], None],
+        self, settings: EngineSettings, runtime: Runtime, ended: Callable[[Fault], None], on_jump: Callable[[], None]
     ) -> None:
         if not settings.memory:
             # SQLite names its log after the file itself, not after a link to it; and the working directory may change.

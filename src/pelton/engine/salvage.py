@@ -33,9 +33,7 @@ from pelton.streams import StreamLog
 from pelton.streams.rules import decode_config, encode_config, mended_config
 from pelton.streams.state import COSTS
 
-__all__ = [
-    "recount",
-]
+__all__ = ["recount"]
 
 # SQLite's own steps between two checks whether to halt: about a millisecond.
 _STEPS: Final = 10_000

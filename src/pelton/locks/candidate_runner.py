@@ -169,11 +169,7 @@ class ElectionRecord:
         """
         told = {_TERM: _FIRST if hold is None else str(hold.token), _SINCE: str(since_ns)}
         ack = await self._jet.publish(
-            self._subject,
-            self._value,
-            msg_id=write.msg_id,
-            headers=told,
-            expected_last_subject_seq=write.expected,
+            self._subject, self._value, msg_id=write.msg_id, headers=told, expected_last_subject_seq=write.expected
         )
         return ack.seq
 
@@ -184,10 +180,7 @@ class ElectionRecord:
             marks[_RELEASED] = str(release.expected)
         lasting = release.clean and self._stream.config.allow_msg_ttl
         await self._jet.publish(
-            self._subject,
-            headers=marks,
-            expected_last_subject_seq=release.expected,
-            ttl="never" if lasting else None,
+            self._subject, headers=marks, expected_last_subject_seq=release.expected, ttl="never" if lasting else None
         )
 
 

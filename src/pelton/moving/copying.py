@@ -584,11 +584,6 @@ class _Copying:
     ) -> None:
         self._done.append(
             StreamCopy(
-                name=name,
-                messages=messages,
-                last_seq=last,
-                checksum=checksum,
-                consumers=consumers,
-                was_there=was_there,
+                name=name, messages=messages, last_seq=last, checksum=checksum, consumers=consumers, was_there=was_there
             )
         )

@@ -11,12 +11,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from pelton.api import (
-    NoStreamForSubjectError,
-    PeltonError,
-    StreamConfig,
-    StreamNotFoundError,
-)
+from pelton.api import NoStreamForSubjectError, PeltonError, StreamConfig, StreamNotFoundError
 from pelton.connect import Jet
 from pelton.jet.stream import AUDIT_STREAM
 

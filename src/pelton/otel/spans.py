@@ -106,17 +106,7 @@ def links_of(delivered: Sequence[Delivered]) -> list[Link]:
 
 _SECONDS: Final = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0)
 # Of bounded number: subjects, keys and ids are in spans, and not in metrics.
-_LABELS: Final = frozenset(
-    (
-        SYSTEM,
-        OPERATION_NAME,
-        OPERATION_TYPE,
-        DESTINATION,
-        CONSUMER_GROUP,
-        JOB_NAME,
-        ERROR_TYPE,
-    )
-)
+_LABELS: Final = frozenset((SYSTEM, OPERATION_NAME, OPERATION_TYPE, DESTINATION, CONSUMER_GROUP, JOB_NAME, ERROR_TYPE))
 Attributes = Mapping[str, str | bool | int | float]
 
 
@@ -344,12 +334,7 @@ class MessageTracing:
     def running(self, job: TracedJob, *, is_new: bool = True) -> Iterator[None]:
         """Cover an attempt of a job."""
         values = self._values("run", "process", job.queue)
-        values |= {
-            JOB_NAME: job.job,
-            MESSAGE_ID: job.id,
-            JOB_ATTEMPT: job.attempt,
-            CLIENT_ID: job.worker,
-        }
+        values |= {JOB_NAME: job.job, MESSAGE_ID: job.id, JOB_ATTEMPT: job.attempt, CLIENT_ID: job.worker}
         if job.key:
             values[JOB_KEY] = job.key
         if is_new:
@@ -415,11 +400,7 @@ class MessageTracing:
         if len(delivered) > 1:
             values[BATCH_COUNT] = len(delivered)
         else:
-            values |= {
-                MESSAGE_ID: str(first.seq),
-                SUBJECT: first.subject,
-                DELIVERY: first.num_delivered,
-            }
+            values |= {MESSAGE_ID: str(first.seq), SUBJECT: first.subject, DELIVERY: first.num_delivered}
         return values
 
     def _of_jobs(self, operation: str, kind: str, jobs: Sequence[TracedJob]) -> _Values:

@@ -517,12 +517,7 @@ class UniqueMessages:
         """Return the message of a job with arguments as a JSON object by name."""
         options, leaf = self._options, unique_leaf(self._job, args, self._options)
         envelope = Envelope(
-            self._job,
-            msgspec.Raw(args),
-            options.key,
-            meta=meta or {},
-            priority=options.priority,
-            tenant=options.tenant,
+            self._job, msgspec.Raw(args), options.key, meta=meta or {}, priority=options.priority, tenant=options.tenant
         )
         block = b"%b%b%b" % (self._block_before, leaf.encode(), self._block_after)
         return Outgoing(f"{self._before}{leaf}{self._after}", _encode(envelope), block)

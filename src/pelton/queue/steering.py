@@ -314,12 +314,7 @@ class QueueWithSteering:
     # --- limits and weights, which every worker hears of
 
     async def limit(
-        self,
-        *,
-        job: str | None = None,
-        per_key: bool = False,
-        concurrency: int | None = None,
-        rate: Rate | None = None,
+        self, *, job: str | None = None, per_key: bool = False, concurrency: int | None = None, rate: Rate | None = None
     ) -> JobLimit:
         """Limit how many jobs run at a time, and how many start in a period, in all processes together.
 

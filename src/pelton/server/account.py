@@ -80,10 +80,7 @@ class ServerAccount:
     """An account of the server; ``link`` is its store, None if it has no JetStream. ``now``: monotonic seconds."""
 
     def __init__(
-        self,
-        name: str,
-        choose: Callable[[Sequence[ClientSubscription]], ClientSubscription],
-        now: Callable[[], float],
+        self, name: str, choose: Callable[[Sequence[ClientSubscription]], ClientSubscription], now: Callable[[], float]
     ) -> None:
         self.name = name
         self.limits: ConnectionLimits = ConnectionLimits()

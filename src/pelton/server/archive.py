@@ -25,13 +25,7 @@ import msgspec
 from crc32c import crc32c
 
 from pelton.api import ApiError, StreamState, api_error
-from pelton.api.codec import (
-    ArchivedConsumer,
-    ArchivedMessage,
-    decode_archived,
-    decode_archived_state,
-    encode_archived,
-)
+from pelton.api.codec import ArchivedConsumer, ArchivedMessage, decode_archived, decode_archived_state, encode_archived
 from pelton.api.json_values import UNREADABLE
 
 _IDENTIFIER: Final = b"\xff\x06\x00\x00S2sTwO"

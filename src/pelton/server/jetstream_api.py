@@ -462,14 +462,7 @@ class DirectGetService:
             await self._link.runtime.clock.sleep(_PAUSE_S)
 
     def _send(
-        self,
-        reply: str,
-        stream: str,
-        request: WireGet,
-        found: DirectReply,
-        *,
-        after: int = 0,
-        is_over: bool = True,
+        self, reply: str, stream: str, request: WireGet, found: DirectReply, *, after: int = 0, is_over: bool = True
     ) -> None:
         for frame in direct_frames(stream, request, found, after=after, is_over=is_over):
             self._account.answer(reply, frame.block or None, frame.data)

@@ -87,10 +87,7 @@ class ProgramLeaf:
         remote = remote_of(leaf)
         self.url: str = shown_url(remote.urls[0])
         self._settings = ServerSettings(
-            endpoints=(),
-            stores={GLOBAL_ACCOUNT: StoreSettings(path=path)},
-            domain=leaf.domain,
-            leaf_remotes=(remote,),
+            endpoints=(), stores={GLOBAL_ACCOUNT: StoreSettings(path=path)}, domain=leaf.domain, leaf_remotes=(remote,)
         )
         self.inbox_prefix: str = ""
         self._runtime = runtime

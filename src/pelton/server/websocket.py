@@ -38,11 +38,7 @@ class WebSocketBridge(asyncio.BufferedProtocol):
     """
 
     def __init__(
-        self,
-        door: WebSocketDoor,
-        make: Callable[[], Client],
-        buffer: SharedBuffer,
-        arrived: Callable[[], None],
+        self, door: WebSocketDoor, make: Callable[[], Client], buffer: SharedBuffer, arrived: Callable[[], None]
     ) -> None:
         self._door = door
         self._make = make

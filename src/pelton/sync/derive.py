@@ -45,12 +45,7 @@ def stopping(stop: Callable[[], None]) -> Iterator[None]:
         signals.give_back()
 
 
-FACES: Final = {
-    "__aenter__": "__enter__",
-    "__aexit__": "__exit__",
-    "__aiter__": "__iter__",
-    "__anext__": "__next__",
-}
+FACES: Final = {"__aenter__": "__enter__", "__aexit__": "__exit__", "__aiter__": "__iter__", "__anext__": "__next__"}
 _twins: dict[type, type[Twin]] = {}
 
 

@@ -27,9 +27,7 @@ import pelton
 from pelton.contrib.process_store import process_store
 from pelton.queue import JobInfo, Outcome
 
-__all__ = [
-    "PeltonBackend",
-]
+__all__ = ["PeltonBackend"]
 
 
 def _load(module: str) -> Any:

@@ -400,8 +400,7 @@ class Broker:
     async def unbind(self, exchange: str, binding: tuple[str, str | None, str]) -> None:
         """Remove a binding."""
         await self._change(
-            token(exchange),
-            lambda record: ExchangeRecord(record.type, [one for one in record.table if one != binding]),
+            token(exchange), lambda record: ExchangeRecord(record.type, [one for one in record.table if one != binding])
         )
 
     async def _change(self, key: str, change: Callable[[ExchangeRecord], ExchangeRecord]) -> None:

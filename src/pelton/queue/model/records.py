@@ -563,11 +563,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
 
 def records_of(
-    names: QueueNames,
-    worker: str,
-    delivered: Delivered,
-    now: Callable[[], int] = int,
-    own: Callable[[], int] = int,
+    names: QueueNames, worker: str, delivered: Delivered, now: Callable[[], int] = int, own: Callable[[], int] = int
 ) -> AttemptRecords:
     """Return the records of a delivery; who gives it back without a look needs no clocks."""
     return AttemptRecords(names, worker, delivered, now, own, str(delivered.seq), delivered.num_delivered)

@@ -243,11 +243,7 @@ class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     def nak(self) -> AckOp:
         """Return the ack that gives it back once more, for now."""
         return AckOp(
-            kind="nak",
-            seq=self.seq,
-            consumer_seq=self.consumer_seq,
-            num_delivered=self.num_delivered,
-            token=self.token,
+            kind="nak", seq=self.seq, consumer_seq=self.consumer_seq, num_delivered=self.num_delivered, token=self.token
         )
 
 

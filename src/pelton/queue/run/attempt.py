@@ -21,14 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api import (
-    JobCancelledError,
-    JobResultError,
-    JobTimeoutError,
-    LeaseLostError,
-    PeltonError,
-    headers,
-)
+from pelton.api import JobCancelledError, JobResultError, JobTimeoutError, LeaseLostError, PeltonError, headers
 from pelton.api.times import Seconds
 from pelton.queue.enqueuer import announce_taken, has_listeners
 from pelton.queue.job import AsyncJob, Job, blocking

@@ -20,13 +20,7 @@ from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
-from pelton.api import (
-    ConfigError,
-    Outgoing,
-    PeltonError,
-    PullRequest,
-    headers,
-)
+from pelton.api import ConfigError, Outgoing, PeltonError, PullRequest, headers
 from pelton.api.admission import check_subject
 from pelton.api.tracing import Tracing
 from pelton.queue.job_message import encoded_result

@@ -155,11 +155,7 @@ class JobSteps:
             await until_ended(next(iter(self._threads)))
 
     async def in_transaction(
-        self,
-        name: str,
-        function: Callable[..., Coroutine[Any, Any, Any]],
-        args: Sequence[Any],
-        kwargs: dict[str, Any],
+        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step in a transaction that also records it."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")

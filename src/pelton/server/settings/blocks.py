@@ -12,13 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from pelton.api import AccountLimits
-from pelton.server.settings.grammar import (
-    ConfigBlock,
-    ConfigNode,
-    ConfigPosition,
-    SettingsFindings,
-    duration_ns,
-)
+from pelton.server.settings.grammar import ConfigBlock, ConfigNode, ConfigPosition, SettingsFindings, duration_ns
 from pelton.server.settings.options import (
     GLOBAL_ACCOUNT,
     IGNORED,
@@ -287,10 +281,7 @@ def permissions_of(section: ConfigSection, keys: Sequence[str]) -> PermissionRul
     if inner is None:
         return None
     fields: dict[str, object] = {}
-    for field, names in (
-        ("publish", ("publish", "pub", "import")),
-        ("subscribe", ("subscribe", "sub", "export")),
-    ):
+    for field, names in (("publish", ("publish", "pub", "import")), ("subscribe", ("subscribe", "sub", "export"))):
         node = inner.take(*names)
         if node is not None:
             fields[field] = _rules(inner, node, queues=field == "subscribe")

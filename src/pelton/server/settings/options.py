@@ -469,14 +469,10 @@ REFUSED: Final[Mapping[str, Mapping[str, str]]] = {
         ("mappings maps", _MAPPINGS),
         ("ocsp", _OCSP),
         ("proxies proxy_protocol", _DIRECT),
-        (
-            "resolver_tls resolver_pinned_accounts",
-            "only the memory resolver is supported, with resolver_preload",
-        ),
+        ("resolver_tls resolver_pinned_accounts", "only the memory resolver is supported, with resolver_preload"),
     ),
     "authorization": _reasons(
-        ("auth_callout auth_hook", "list users, or use JWTs with the memory resolver"),
-        ("proxy_required", _DIRECT),
+        ("auth_callout auth_hook", "list users, or use JWTs with the memory resolver"), ("proxy_required", _DIRECT)
     ),
     "user": _reasons(("proxy_required", _DIRECT)),
     "tls": _reasons(
@@ -528,7 +524,7 @@ IGNORED: Final[Mapping[str, Mapping[str, str]]] = {
         ("write_timeout", "a client that does not read is disconnected"),
     ),
     "resolver": _reasons(
-        ("limit ttl interval timeout", "its folder has all accounts: none are fetched from others, or forgotten"),
+        ("limit ttl interval timeout", "its folder has all accounts: none are fetched from others, or forgotten")
     ),
     "jetstream": _reasons(
         ("strict", "requests are always checked strictly"),

@@ -311,13 +311,7 @@ def read_store(
     """Yield the messages of a range as batches. Raises DataLossError, CorruptMessageError if losses are errors."""
     key = encryption_key(options)
     with BulkReader(
-        options.address,
-        part.stream,
-        part.created,
-        filters=filters,
-        key=key,
-        sums=sums_of_columns,
-        split=split_columns,
+        options.address, part.stream, part.created, filters=filters, key=key, sums=sums_of_columns, split=split_columns
     ) as reader:
         position = part.first
         while position <= part.last:

@@ -95,9 +95,7 @@ class PeltonBatchReader(DataSourceReader):
             found = store.streams(options.streams)
             ranges = [self._range(store, stream) for stream in found if self.pushed.has_stream(stream.name)]
         parts = split_ranges(
-            [part for part in ranges if part.span > 0],
-            rows=options.rows_per_partition,
-            at_least=options.min_partitions,
+            [part for part in ranges if part.span > 0], rows=options.rows_per_partition, at_least=options.min_partitions
         )
         # Spark requires at least one partition, even for no rows.
         return parts or [InputPartition(None)]
