@@ -51,8 +51,9 @@ linear: $(VENV)/.dev
 storm: $(VENV)/.dev
 	$(LONG) tests/storm -s --troubles 900 --cancelled 30000 --fillings 400 $(ARGS)
 
-# All of these in short rounds, side by side, for hours: make proof HOURS=8. Its record is benchmarks/results/proof.json, and
-# goes on where it was interrupted; .venv/bin/python -m tests.proof KIND:NUMBER plays a round again.
+# All of these in short rounds, side by side, for hours: make proof HOURS=8; HOURS=0.5 is a full proof on two cores. Its
+# record is benchmarks/results/proof.json, and goes on where it was interrupted; .venv/bin/python -m tests.proof KIND:NUMBER
+# plays a round again, and make proof ARGS=--mutants plays rounds on code with planted faults.
 HOURS ?= 8
 proof: $(VENV)/.dev
 	$(BIN)/python -m tests.proof --hours $(HOURS) $(ARGS)

@@ -62,7 +62,6 @@ _SLOW: Final = {
     "tests/locks/test_dead_waiters.py::test_ctrl_c": "processes that wait for terms",
     "tests/model/test_processes.py": "programs over four processes",
     "tests/packaging/test_wheel.py": "environments of their own",
-    "tests/proof/test_proof.py::test_a_round": "kills, power losses, full disks",
     "tests/proof/test_proof.py::test_a_proof_goes_on": "rounds of a proof",
     "tests/queue/programs/test_processes.py": "workers that are killed, on a file and on servers",
     "tests/queue/limits/test_limits.py::test_a_long_line": "how long it takes is measured",

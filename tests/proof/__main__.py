@@ -1,8 +1,9 @@
 """Ten thousand faults: ``make proof HOURS=8``, with its record in benchmarks/results/proof.json.
 
-Rounds of every kind run side by side, one on each core, each in a process and a folder of its own. The next one is
-always of the kind that is furthest from what it is to reach (``rounds.py``: in eight hours). A proof that was
-interrupted goes on, as long as commit and seed are the same. ``python -m tests.proof KIND:NUMBER`` plays a round again.
+Rounds of every kind run side by side, three on two cores, each in a process and a folder of its own. The next one is
+always of the kind that is furthest from what it is to reach (``rounds.py``: in half an hour, or in proportion). A proof
+that was interrupted goes on, as long as code and seed are the same. ``python -m tests.proof KIND:NUMBER`` plays a round
+again, and ``--mutants`` plays rounds on code with planted faults.
 """
 
 from __future__ import annotations
@@ -13,17 +14,23 @@ import os
 import subprocess
 import sys
 import time
+from math import ceil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
 import msgspec
 
-from tests.proof.record import RECORD, ProofRecord, Tried
+from tests.proof.play import round_of
+from tests.proof.record import RECORD, ProofRecord, code_here
 from tests.proof.rounds import ROUNDS, played
+from tests.proof.sabotage import WITHIN_S, hunts
 
 _HOURS: Final = 8.0
-_ROUND_S: Final = 300.0
+# How long a full proof takes.
+_FULL_HOURS: Final = 0.5
+# Rounds wait for disks, leases and networks.
+_LANES_A_CORE: Final = 1.5
 
 
 def main() -> int:
@@ -33,10 +40,17 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=_HOURS, help="for how long (8); all targets are in proportion")
     parser.add_argument("--seed", type=int, default=1, help="which rounds (1)")
     parser.add_argument("--record", type=Path, default=RECORD, help=f"where the record is ({RECORD})")
+    parser.add_argument("--mutants", action="store_true", help="play planted faults, all or those named so, instead")
+    parser.add_argument(
+        "--within", type=float, default=WITHIN_S, help="in how many seconds a mutant is to be found (60)"
+    )
+    parser.add_argument("--lanes", type=int, default=0, help="how many rounds are played at a time (by the cores)")
     parser.add_argument("--as-json", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.mutants:
+        return _hunt(given.record, given.seed, given.rounds, given.within, given.lanes)
     if not given.rounds:
-        return asyncio.run(Proof(given.record, given.seed, given.hours).run())
+        return asyncio.run(Proof(given.record, given.seed, given.hours).run(given.lanes))
     status = 0
     for named in given.rounds:
         kind, _, number = named.partition(":")
@@ -47,22 +61,33 @@ def main() -> int:
     return status
 
 
+def _hunt(path: Path, seed: int, named: list[str], within_s: float, lanes: int) -> int:
+    hunted = asyncio.run(hunts(named, seed, within_s, lanes or os.cpu_count() or 1))
+    missed = [one.name for one in hunted if not one.found]
+    print(f"{len(hunted) - len(missed)} of {len(hunted)} found; not found: {', '.join(missed) or 'none'}")
+    if not named:
+        record = ProofRecord.of(path, _commit(), code_here(), seed)
+        record.mutants = {"planted": len(hunted), "found": len(hunted) - len(missed)}
+        record.save(path)
+    return 1 if missed else 0
+
+
 class Proof:
     """A run of rounds, for some hours."""
 
     def __init__(self, path: Path, seed: int, hours: float) -> None:
         self._path = path
-        self._share = hours / _HOURS
-        self._record = ProofRecord.of(path, _commit(), seed)
+        self._share = hours / _FULL_HOURS
+        self._record = ProofRecord.of(path, _commit(), code_here(), seed)
         self._before = self._record.seconds
         self._begun = time.monotonic()
         self._end = self._begun + hours * 3600 - self._before
         self._next = dict(self._record.rounds)
         self._playing = dict.fromkeys(ROUNDS, 0)
 
-    async def run(self) -> int:
+    async def run(self, lanes: int) -> int:
         """Play until the time is over; return the status."""
-        lanes = os.cpu_count() or 1
+        lanes = lanes or ceil((os.cpu_count() or 1) * _LANES_A_CORE)
         await asyncio.gather(*(self._lane() for _ in range(lanes)))
         record = self._record
         print(self._report())
@@ -81,7 +106,12 @@ class Proof:
 
     def _reached(self, kind: str) -> float:
         of, record = ROUNDS[kind].of, self._record
-        counts = {"programs": record.programs, "inputs": record.inputs, "": record.rounds.get(kind, 0)}
+        counts = {
+            "programs": record.programs,
+            "inputs": record.inputs,
+            "models": record.models,
+            "": record.rounds.get(kind, 0),
+        }
         return counts[of] if of in counts else record.faults.get(of, 0)
 
     def _expected(self, kind: str) -> float:
@@ -103,34 +133,11 @@ class Proof:
     def _report(self) -> str:
         record = self._record
         counts = ", ".join(f"{count:,} {kind}" for kind, count in sorted(record.faults.items()))
+        played = f"{record.programs:,} programs, {record.models:,} models, {record.inputs:,} inputs"
         return (
-            f"{record.seconds:,.0f} s at {record.commit}: {counts}; {record.programs:,} programs, "
-            f"{record.inputs:,} inputs, {record.operations:,} operations; {len(record.violations)} violations"
+            f"{record.seconds:,.0f} s at {record.commit}: {counts}; {played}, {record.operations:,} operations; "
+            f"{len(record.violations)} violations"
         )
-
-
-async def round_of(kind: str, number: int, seed: int, env: dict[str, str] | None = None) -> Tried:
-    """Play a round in a process of its own."""
-    command = (sys.executable, "-m", "tests.proof", f"{kind}:{number}", "--seed", str(seed), "--as-json")
-    process = await asyncio.create_subprocess_exec(
-        *command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
-        env={**os.environ, **(env or {})},
-    )
-    try:
-        async with asyncio.timeout(_ROUND_S):
-            out, told = await process.communicate()
-    except TimeoutError:
-        os.killpg(process.pid, 9)
-        await process.wait()
-        return Tried(violations=[f"it did not end within {_ROUND_S:g} s"])
-    lines = out.splitlines()
-    try:
-        return msgspec.json.decode(lines[-1], type=Tried)
-    except (IndexError, msgspec.DecodeError):
-        return Tried(violations=[f"it ended with status {process.returncode}: {told.decode(errors='replace')[-1500:]}"])
 
 
 def _commit() -> str:

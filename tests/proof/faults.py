@@ -1,24 +1,46 @@
-"""Short rounds of faults of real processes: killed at work, while a store is migrated, while its key is exchanged."""
+"""Rounds of faults: processes are killed, stopped and cancelled, power is lost, disks are full, clocks are set."""
 
 from __future__ import annotations
 
+import asyncio
 import shutil
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import aclosing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Any, Final
 
 import pelton
 from pelton.storage import SCHEMA_VERSION
+from pelton.streams import subject_rows
+from tests.crash import test_power as power_losses
 from tests.crash.roles import make_store
 from tests.crash.test_kill import Record, drain, killing
+from tests.kit.linear import check_history
+from tests.kit.power import FailedSync, RecordingDisk
+from tests.linear.rounds import Rounds as Histories
+from tests.linear.worker import BUCKET
 from tests.proof.record import Tried
-from tests.storage.processes import Child
-from tests.storm import inherited
+from tests.storage.processes import Child, preload
+from tests.storm import inherited, test_cancellation, test_full_disks
+from tests.storm import storm as storms
+from tests.storm.disks import pretending_disk
+from tests.storm.operations import Bench
+from tests.storm.outcome import contradictions, undelivered
 
-_KILLINGS: Final = 8
+# What children run is imported once, and not by each.
+preload(__name__)
+_TROUBLES: Final = 60
+# Of a short storm more clocks jump: and what stands still for longer than a lease takes seconds.
+_ACTS: Final = (*["kill"] * 10, *["stop"] * 5, "sleep", *["jump"] * 5, "renew", "verify")
+_PROGRAMS: Final = 6
+_SHARED_IMAGES: Final = 100
+_FILLINGS: Final = 20
+_OPERATIONS: Final = 2400
+_LANES: Final = 6
+_HISTORIES: Final = 20
+_KILLINGS: Final = 16
 _OLDER: Final = range(1, SCHEMA_VERSION)
 _OF_EACH_SCHEMA: Final = 6
 _REKEYS: Final = 12
@@ -121,3 +143,124 @@ async def _opened(path: Path, keys: list[str | None]) -> tuple[str | None, list[
         with suppress(pelton.StoreKeyError):
             return key, await _contents(path, key)
     return None
+
+
+async def storm(folder: Path, seed: int) -> Tried:
+    """Kill, stop and mislead processes of every kind on a store of some schema, encrypted or not."""
+    begins = (*inherited.VERSIONS, 0)
+    version = begins[seed % len(begins)]
+    play = storms.Storm(folder, f"proof-{seed}", encrypted=seed // len(begins) % 2 == 0, version=version)
+    with _patched(storms, _ACTS=_ACTS):
+        found = await play.run(_TROUBLES)
+    counts = found.counts
+    tried = {
+        "kill": counts["kills"],
+        "stop": counts["stops"] + counts["long stops"],
+        "clock": counts["jumps of the clock"],
+        "rekey": counts["chores: rekey"],
+        "migration": int(0 < version < inherited.VERSIONS[-1]),
+    }
+    words = ("published", "settled", "kept", "starts of jobs", "terms and locks", "bucket operations")
+    return Tried(faults=tried, operations=sum(counts[word] for word in words), violations=found.problems)
+
+
+@contextmanager
+def _counted_soon() -> Iterator[None]:
+    """Programs are short: power is also lost while subjects are counted."""
+    with _patched(subject_rows, MOST_UNCOUNTED=9, FEW_SUBJECTS=2):
+        yield
+
+
+@contextmanager
+def _patched(module: Any, **values: Any) -> Iterator[None]:
+    """Set names of a module for as long as the context lasts."""
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)
+
+
+async def power(folder: Path, seed: int) -> Tried:
+    """Lose power at many moments of programs, whose syncs fail now and then; every third round is of four processes."""
+    random, tried = Random(f"proof-{seed}"), Tried(faults={"power": 0, "sync": 0})
+    with _counted_soon():
+        if seed % 3 == 2:
+            with _patched(power_losses, _EACH=_SHARED_IMAGES):
+                await _lose_power(await power_losses.recorded(folder, random), folder, random, tried)
+            return tried
+        for number in range(_PROGRAMS):
+            (home := folder / str(number)).mkdir()
+            disk = RecordingDisk(f"recorder-{seed}-{number}")
+            (home / "live").mkdir()
+            program = power_losses.Program(disk, home / "live" / "a.pelton", random)
+            try:
+                await program.run()
+            finally:
+                await program.jet.close()
+            await _lose_power(disk, home, random, tried)
+            shutil.rmtree(home)
+    return tried
+
+
+async def _lose_power(disk: RecordingDisk, folder: Path, random: Random, tried: Tried) -> None:
+    try:
+        await power_losses.check_images(disk, folder, random)
+    finally:
+        disk.close()
+    tried.faults["power"] += power_losses._EACH
+    tried.faults["sync"] += sum(isinstance(event, FailedSync) for event in disk.events)
+    tried.operations += len(disk.events)
+
+
+async def disks(folder: Path, seed: int) -> Tried:
+    """Fill a disk in the middle of operations, and empty it."""
+    random = Random(f"proof-{seed}")
+    key = random.choice((None, b"a key"))
+    with pretending_disk(folder / "disk") as disk:
+        path = disk.folder / "a.pelton"
+        async with disk.open(path, key=key) as jet:
+            filler = test_full_disks.Filler(disk, Bench(jet, random, size=6000, ttl=1))
+            await filler.bench.make()
+            for _ in range(_FILLINGS):
+                await filler.filling()
+            filler.problems += await contradictions(filler.bench, filler.attempts)
+            filler.problems += await undelivered(filler.bench)
+        filler.problems += pelton.verify(path, key)
+    return Tried(faults={"disk": _FILLINGS}, operations=len(filler.attempts), violations=filler.problems)
+
+
+async def cancelled(folder: Path, seed: int) -> Tried:
+    """Cancel operations of every kind at any moment."""
+    path = folder / "a.pelton"
+    async with pelton.open("memory:" if seed % 2 else path) as jet:
+        bench = Bench(jet, Random(f"proof-{seed}"))
+        await bench.make()
+        await test_cancellation.warm_up(bench)
+        before = await test_cancellation.remains(bench)
+        canceller = test_cancellation.Canceller(bench)
+        await asyncio.gather(*(canceller.lane(_OPERATIONS // _LANES) for _ in range(_LANES)))
+        problems = canceller.problems + await contradictions(bench, canceller.attempts) + await undelivered(bench)
+        after = await test_cancellation.settled(bench, before)
+        problems += [f"{what}: {before[what]} before, {after[what]} after" for what in after - before]
+    if not seed % 2:
+        problems += pelton.verify(path)
+    cancelled = canceller.counts["cancelled"]
+    return Tried(faults={"cancellation": cancelled}, operations=len(canceller.attempts), violations=problems)
+
+
+async def histories(folder: Path, seed: int) -> Tried:
+    """Let clients share a bucket, some of which are killed; each history is linearizable."""
+    address, killed, operations, violations = str(folder / "a.pelton"), 0, 0, list[str]()
+    async with pelton.open(address) as jet:
+        await jet.create_bucket(BUCKET, history=3)
+    async with Histories(address, seed) as rounds, aclosing(rounds.play()) as playing:
+        for _ in range(_HISTORIES):
+            history = await anext(playing)
+            violations += map(str, check_history(history))
+            operations += len(history)
+        killed = rounds.kills
+    return Tried(faults={"kill": killed}, operations=operations, violations=violations)

@@ -16,7 +16,15 @@ from typing import Any, Final, Self
 
 _LIMIT_S: Final = 60.0
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["pelton", "pelton.testing", "tests.storage.processes"])
+_preloaded: Final = ["pelton", "pelton.testing", "tests.storage.processes"]
+_context.set_forkserver_preload(_preloaded)
+
+
+def preload(module: str) -> None:
+    """Have the children of this process forked with a module; call it before the first of them is started."""
+    _preloaded.append(module)
+    _context.set_forkserver_preload(_preloaded)
+
 
 Main = Callable[..., Any]
 
