@@ -36,12 +36,16 @@ class ServedStoreError(Exception):
 class ServedStore:
     """A server that can be killed and started again on the same port and file; ``flags`` are added to its command.
 
-    Without a store, the flags say what is served.
+    Without a store, the flags say what is served. ``module`` is run instead of pelton, with the arguments ``given``
+    before its command.
     """
 
-    def __init__(self, store: Path | None, flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, store: Path | None, flags: Sequence[str] = (), *, module: str = "pelton", given: Sequence[str] = ()
+    ) -> None:
         self._store = store
         self._flags = flags
+        self._program = ["-m", module, *given]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: list[bytes] = []
         self._ready = threading.Event()
@@ -68,7 +72,7 @@ class ServedStore:
         self._ready.clear()
         self._log.clear()
         store = [] if self._store is None else [str(self._store)]
-        command = [sys.executable, "-m", "pelton", "serve", *store, "-p", str(self.port), *self._flags]
+        command = [sys.executable, *self._program, "serve", *store, "-p", str(self.port), *self._flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
         threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
         if not self._ready.wait(_START_S) or self._process.poll() is not None:

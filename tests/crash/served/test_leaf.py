@@ -10,6 +10,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple
@@ -22,6 +23,7 @@ from nats.aio.msg import Msg
 from nats.errors import Error as NatsError
 
 from tests.cluster.network import network
+from tests.kit.clocks import CAN_STEP, GoClock, SharedClock
 from tests.kit.nats_server import NatsServer, free_ports, nats_server
 from tests.kit.served import ServedStore, served_store
 
@@ -193,7 +195,7 @@ class _Troubles:
 
 
 @pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 async def test_a_leaf_and_its_hub_through_troubles(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     (port,), random = free_ports(1), Random(20261128)
     extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}'
@@ -215,6 +217,57 @@ async def test_a_leaf_and_its_hub_through_troubles(tmp_path: Path, request: pyte
                     await asyncio.gather(*writers)
                     assert await _judge(here, there, at_hub, at_edge) == []
                     print(troubles.done, len(at_hub.acked), len(at_edge.acked))
+
+
+# By how many seconds a wall clock is ahead after a step.
+_STEPS = (-86_400, -3_600, -5, 0, 5, 130, 86_400, 40 * 86_400)
+
+
+async def _until_ahead(*streams: Any) -> None:
+    """Wait until the last messages of streams, each after its client, were stored under clocks of another month."""
+    for client, stream in zip(streams[::2], streams[1::2], strict=True):
+        async with asyncio.timeout(_SETTLING_S):
+            while (await _ask(client, f"STREAM.INFO.{stream}"))["state"]["last_ts"] < f"{datetime.now(UTC):%Y-%m-99}":
+                await asyncio.sleep(0.1)
+
+
+@pytest.mark.skipif(not CAN_STEP, reason="the clock of a nats-server is stepped in its memory")
+@pytest.mark.filterwarnings("ignore:unclosed <StreamWriter:ResourceWarning")
+@pytest.mark.timeout(600)
+async def test_the_clocks_of_a_leaf_and_its_hub_are_stepped(tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    (port,), random, ahead = free_ports(1), Random(20261129), tmp_path / "ahead"
+    extra, at_leaf = f'leafnodes {{ listen: "127.0.0.1:{port}" }}', SharedClock(ahead)
+    with nats_server(tmp_path / "hub", domain="hub", extra=extra) as hub:
+        async with network(port) as net:
+            flags = ("--leaf", f"nats://127.0.0.1:{net.port}", "--domain", "edge")
+            leaf = ServedStore(tmp_path / "edge.pelton", flags, module="tests.kit.clocks", given=[str(ahead)])
+            leaf.start()
+            try:
+                async with _client(leaf.url) as here, _client(hub.url) as there:
+                    await _make_streams(here, there)
+                    at_hub, at_edge, stop = Record(), Record(), asyncio.Event()
+                    writers = [
+                        asyncio.create_task(_write(there, "o", at_hub, Random(1), until=stop)),
+                        asyncio.create_task(_write(here, "e", at_edge, Random(2), until=stop)),
+                    ]
+                    troubles, clock = _Troubles(hub, leaf, net, random), GoClock(hub.pid)
+                    for number in range(int(request.config.getoption("--restarts"))):
+                        if number % 2:
+                            clock.jump_to(random.choice(_STEPS))
+                        else:
+                            at_leaf.jump_to(random.choice(_STEPS) * 10**9)
+                        await asyncio.sleep(random.random() / 2)
+                        if number % 3 == 2:
+                            await troubles.make(number // 3 % (_HUB_ONE_IN - 1))
+                    clock.jump_to(_STEPS[-1])
+                    at_leaf.jump_to(_STEPS[-1] * 10**9)
+                    await _until_ahead(there, "O", here, "E")
+                    stop.set()
+                    await asyncio.gather(*writers)
+                    assert await _judge(here, there, at_hub, at_edge) == []
+                    print(troubles.done, len(at_hub.acked), len(at_edge.acked))
+            finally:
+                leaf.kill()
 
 
 _WHILE_APART = 100_000
