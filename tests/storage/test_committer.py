@@ -159,6 +159,23 @@ async def test_work_that_ran_at_once_does_not_wait_with_what_its_commit_has_stag
         assert rows(database) == {0, 1}
 
 
+@pytest.mark.parametrize("seconds", [0, 60])
+async def test_a_task_runs_several_at_once_for_a_moment_while_those_of_others_wait(
+    path: Path, monkeypatch: pytest.MonkeyPatch, seconds: int
+) -> None:
+    monkeypatch.setattr("pelton.storage.committer._ALONE_S", seconds)
+
+    async def run(works: list[Insert]) -> list[bool]:
+        return [runs.run_now(work) for work in works]
+
+    with committer(path, Observer(), mode="off") as (runs, database):
+        works = [Insert(database, number) for number in range(4)]
+        asked = await asyncio.gather(run(works[:2]), run(works[2:3]), run(works[3:]))
+        assert asked == [[True, bool(seconds)], [False], [False]]
+        await all_answered(runs, works)
+        assert rows(database) == {0, 1, 2, 3}
+
+
 @pytest.mark.parametrize("count", [1, FEW, MANY])
 @pytest.mark.parametrize("point", ["run", "commit"])
 async def test_work_that_fails_takes_no_neighbour_down(path: Path, point: Point, count: int) -> None:

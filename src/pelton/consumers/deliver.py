@@ -98,13 +98,13 @@ class SubjectLine:
     def next(self, limit: int) -> list[ReadyRow]:
         """Return the messages that are next, in order."""
         c = self._c
-        rows = decoded(ReadyRow, c.db.execute(_NEXT, (c.id, limit)).fetchall())
+        rows = decoded(ReadyRow, c.db.run(_NEXT, (c.id, limit)).fetchall())
         if not rows or not rows[0].rank:
             self._waiting = {}
             return rows
         by_rank = {rows[0].rank: [row for row in rows if row.rank == rows[0].rank]}
         for rank in range(rows[0].rank):
-            by_rank[rank] = decoded(ReadyRow, c.db.execute(_NEXT_OF, (c.id, rank, limit)).fetchall())
+            by_rank[rank] = decoded(ReadyRow, c.db.run(_NEXT_OF, (c.id, rank, limit)).fetchall())
         self._waiting = {rank: len(of_rank) for rank, of_rank in by_rank.items()}
         bypass, left, order = RankBypass.of_number(c.bypassed), dict(self._waiting), list[ReadyRow]()
         while any(left.values()) and len(order) < limit:
@@ -222,7 +222,7 @@ class Delivery:
         limit = self._batch + _SCAN_AT_LEAST
         more = True
         while more:
-            again = decoded(_DueRow, c.db.execute(sql, (c.id, self._now, limit)).fetchall())
+            again = decoded(_DueRow, c.db.run(sql, (c.id, self._now, limit)).fetchall())
             before = len(self._out)
             for pending in again:
                 if self._full or len(self._out) >= self._batch:
@@ -530,11 +530,11 @@ class Delivery:
         c = self._c
         for first, last, shift in self._runs:
             sql = _KEEP_RUN.format(table=self._log.table.name)
-            c.db.execute(sql, (c.id, shift, due_after(c.config, 1, self._now), first, last))
+            c.db.run(sql, (c.id, shift, due_after(c.config, 1, self._now), first, last))
         if self._pending:
-            c.db.executemany("INSERT INTO pelton_deliveries VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
+            c.db.run_many("INSERT INTO pelton_deliveries VALUES(?, ?, ?, ?, ?, ?, 0)", self._pending)
         if self._claims:
-            c.db.executemany("INSERT INTO claims VALUES(?, ?, ?, ?, ?)", self._claims)
+            c.db.run_many("INSERT INTO claims VALUES(?, ?, ?, ?, ?)", self._claims)
         if self._out:
             c.last_active = self._now
             if c.config.ack_policy == "none":

@@ -172,10 +172,10 @@ class ConsumerLog:
 
     def load(self) -> None:
         """Reload the state row, which another process may have changed."""
-        row = self.db.execute(_LOAD, (self.id,)).fetchone()
-        if row is None:
+        rows = self.db.run(_LOAD, (self.id,)).fetchall()
+        if not rows:
             raise DamagedRowError("its state is missing")
-        *numbers, others = row
+        *numbers, others = rows[0]
         self.dseq, self.unsettled, self.due, self.waiting = integers(numbers)
         try:
             (
@@ -222,7 +222,7 @@ class ConsumerLog:
             self.bypassed,
         )
         state = (self.dseq, self.unsettled, self.due, self.waiting, msgspec.json.encode(others).decode(), self.id)
-        self.db.execute(_SAVE, state)
+        self.db.run(_SAVE, state)
         self.dirty = False
 
     def claim_of(self, subject: str) -> str:

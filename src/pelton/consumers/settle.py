@@ -397,7 +397,7 @@ class Settlement:
         if len(done) < len(acks):
             return False
         where, bindings = self._among(done)
-        held: dict[int, int] = dict(c.db.execute(f"SELECT seq, dseq FROM pending WHERE {where}", bindings))
+        held: dict[int, int] = dict(c.db.run(f"SELECT seq, dseq FROM pending WHERE {where}", bindings))
         # Like `_is_of_another`, for all of them.
         floor = c.token_floor
         if not done.items() <= held.items() or any(TOKEN_EPOCH <= ack.token <= floor for ack in acks):
@@ -405,7 +405,7 @@ class Settlement:
         self._done = dict.fromkeys(done)
         if c.per_subject:
             sql = f"SELECT seq, subject FROM pending WHERE {where}"
-            claimed: dict[int, str | None] = dict(c.db.execute(sql, bindings))
+            claimed: dict[int, str | None] = dict(c.db.run(sql, bindings))
             self._done = {seq: claimed[seq] for seq in done}
         return True
 
@@ -426,7 +426,7 @@ class Settlement:
         where, bindings = self._among([ack.seq for ack in acks])
         if c.config.ack_policy == "all":
             where, bindings = "consumer=? AND seq<=?", (c.id, max(ack.seq for ack in acks))
-        rows = c.db.execute(f"SELECT seq, dseq, subject, n FROM pending WHERE {where}", bindings).fetchall()
+        rows = c.db.run(f"SELECT seq, dseq, subject, n FROM pending WHERE {where}", bindings).fetchall()
         return {held.seq: held for held in decoded(_PendingRow, rows)}
 
     def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
@@ -525,16 +525,16 @@ class Settlement:
         """Apply the acks that were taken; call it once."""
         c = self._c
         if self._again:
-            c.db.executemany("UPDATE pelton_deliveries SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
+            c.db.run_many("UPDATE pelton_deliveries SET due=?, waits=? WHERE consumer=? AND seq=?", self._again)
             c.due = min(c.due, min(due for due, _, _, _ in self._again))
             c.dirty = True
         if not self._done:
             return
         if len(found := runs(self._done)) < _MANY:
             for first, last in found:
-                c.db.execute(f"{_DELETE} BETWEEN ? AND ?", (c.id, first, last))
+                c.db.run(f"{_DELETE} BETWEEN ? AND ?", (c.id, first, last))
         else:
-            c.db.executemany(f"{_DELETE}=?", [(c.id, seq) for seq in self._done])
+            c.db.run_many(f"{_DELETE}=?", [(c.id, seq) for seq in self._done])
         c.unsettled -= len(self._done)
         c.last_ack = self._now
         c.dirty = True

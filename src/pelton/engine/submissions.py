@@ -76,11 +76,17 @@ def all_stored(answers: list[Answer]) -> list[PubAck]:
 
 def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] | None:
     """Store messages with one look at what takes them, if one stream takes all without a check; else None."""
-    blocks = list(map(_headers_of, messages))
-    if blocks.count(None) < len(blocks) and not all(map(is_bare, blocks)):
-        return None
-    logs = session.registry.routes.find_all(set(map(_subject_of, messages)))
-    log = logs.pop() if len(logs) == 1 else None
+    routes = session.registry.routes
+    if len(messages) == 1:
+        [message] = messages
+        is_plain = message.headers is None or is_bare(message.headers)
+        log = routes.find_of_many(message.subject) if is_plain else None
+    else:
+        blocks = list(map(_headers_of, messages))
+        if blocks.count(None) < len(blocks) and not all(map(is_bare, blocks)):
+            return None
+        logs = routes.find_all(set(map(_subject_of, messages)))
+        log = logs.pop() if len(logs) == 1 else None
     if log is None or not session.registry.use(log).appender.is_plain:
         return None
     now = session.now()

@@ -166,10 +166,10 @@ class WriteLock:
 
         ``now`` is the monotonic clock's. Raises Fault, of kind ``busy`` when the wait has taken too long.
         """
-        is_next = self._is_our_turn(now)
+        is_next = not self._priority.is_anothers(now) if self._wait.since is None else self._is_our_turn(now)
         if is_next:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._db.run("BEGIN IMMEDIATE")
             except apsw.BusyError:
                 pass
             except apsw.Error as error:
@@ -219,6 +219,7 @@ _SMALL_GROUP: Final = 12
 _SLOW_SYNC_S: Final = 0.002
 _SUSPECT_S: Final = 0.0005
 SPIN_S: Final = 0.00005
+_ALONE_S: Final = 0.0005
 
 
 class Work(Protocol):
@@ -296,7 +297,10 @@ class Committer:
         self._retry: asyncio.TimerHandle | None = None
         self._lock = WriteLock(database, busy_timeout)
         self._held = False
+        # What ran at once in this round of the loop, for which task, and since when.
         self._ran_now: set[bool] = set()
+        self._runner: asyncio.Task[Any] | None = None
+        self._round_began = 0.0
         self._unsynced: list[Work] = []
         self._syncing = False
         self._sync_cost = 0.0
@@ -315,26 +319,37 @@ class Committer:
     def run_now(self, work: Work) -> bool:
         """Run ``work`` at once if nothing waits before it, else stage it; return whether it was run.
 
-        It saves a single caller a round of the loop. Each round runs at most one durable and one other work this way:
-        many callers should share a transaction, and a caller that never waits would let no other task run.
+        It saves a single caller a round of the loop. Each round runs at most one durable and one other work this way,
+        as many callers should share a transaction; or several of one task, but for no longer than
+        :data:`_ALONE_S`: a caller that never waits would let no other task run.
         """
         if (
-            work.durable in self._ran_now
-            or self._syncing
+            self._syncing
             or self._scheduled
             or self._staged
             or self._held
             or self._sync_cost > _SLOW_SYNC_S
+            or (work.durable in self._ran_now and not self._runs_on())
         ):
             self.stage(work)
             return False
         self._db.check()
         if not self._ran_now:
-            self._loop.call_soon(self._ran_now.clear)
+            self._loop.call_soon(self._end_round)
+            self._runner, self._round_began = asyncio.current_task(), stopwatch()
         self._ran_now.add(work.durable)
         self._staged.append(work)
         self._drain()
         return work not in self._staged
+
+    def _runs_on(self) -> bool:
+        """Whether the task whose work ran at once in this round asks again, and has not kept the others for long."""
+        is_early = stopwatch() - self._round_began < _ALONE_S
+        return is_early and self._runner is not None and asyncio.current_task() is self._runner
+
+    def _end_round(self) -> None:
+        self._ran_now.clear()
+        self._runner = None
 
     def woken(self) -> None:
         """Retry now: another process has committed, so the writer may be free before the retry timer fires."""
@@ -457,7 +472,7 @@ class Committer:
         self.prepare_commit(self._db.log_bytes)
         while True:
             try:
-                self._db.execute("COMMIT")
+                self._db.run("COMMIT")
                 return
             except apsw.BusyError:
                 # Only possible for a memory store: another thread of this process is reading it.
@@ -468,7 +483,7 @@ class Committer:
 
     def _roll_back(self) -> None:
         if self._db.connection.in_transaction:
-            self._db.execute("ROLLBACK")
+            self._db.run("ROLLBACK")
         self._participant.roll_back()
         self._undone()
 
@@ -491,7 +506,7 @@ class Committer:
     def _begin_again(self, deadline: float) -> None:
         while True:
             try:
-                self._db.execute("BEGIN IMMEDIATE")
+                self._db.run("BEGIN IMMEDIATE")
                 return
             except apsw.Error as error:
                 if not isinstance(error, apsw.BusyError) or self._loop.time() > deadline:

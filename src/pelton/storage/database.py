@@ -30,7 +30,6 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import cached_property
 from typing import Any, Final, Protocol
 
 import apsw
@@ -195,6 +194,12 @@ class Database:
         self._open_sound()
         self.execute: Callable[..., apsw.Cursor] = self.connection.execute
         self.executemany: Callable[..., apsw.Cursor] = self.connection.executemany
+        # These run a statement to its end on one cursor, and all rows are read at once: creating a cursor is a third of
+        # the work of a small statement. APSW never frees a cursor that outlives others, nor then its connection: so
+        # streams do not have one each, and nothing that the connection calls may hold this database.
+        shared = self.connection.cursor()
+        self.run: Callable[..., apsw.Cursor] = shared.execute
+        self.run_many: Callable[..., apsw.Cursor] = shared.executemany
 
     def _check_place(self) -> None:
         check_place(self.path)
@@ -475,7 +480,7 @@ class Database:
         self.connection.set_busy_timeout(_BUSY_READING_MS)
         self._is_snapshot = True
         try:
-            self.connection.execute("BEGIN")
+            self.run("BEGIN")
             yield
         except Fault as fault:
             self.ending.met(fault)
@@ -487,7 +492,7 @@ class Database:
             self.connection.set_busy_timeout(0)
             if self.connection.in_transaction:
                 # Nothing was changed, and a damaged store may refuse a commit.
-                self.connection.execute("ROLLBACK")
+                self.run("ROLLBACK")
 
     def check_changing(self) -> None:
         """Raise SnapshotOnlyError in a snapshot: what is changed there would be undone, and stay in memory."""
@@ -496,22 +501,14 @@ class Database:
 
     def seen(self) -> int:
         """Return a number that changes when another connection has changed the store (``PRAGMA data_version``)."""
-        version = self.execute("PRAGMA data_version").fetchone()
-        assert version is not None
-        return int(version[0])
+        [(version,)] = self.run("PRAGMA data_version").fetchall()
+        assert isinstance(version, int)
+        return version
 
     def value(self, sql: str, bindings: tuple[Any, ...] = ()) -> Any:
         """Return the first column of the first row, or None."""
-        row = self.execute(sql, bindings).fetchone()
-        return None if row is None else row[0]
-
-    @cached_property
-    def read_whole(self) -> Callable[..., apsw.Cursor]:
-        """Run a statement on one shared cursor, which saves creating one; read all its rows at once.
-
-        APSW never frees cursors that outlive others, so streams do not have one each.
-        """
-        return self.connection.cursor().execute
+        rows = self.run(sql, bindings).fetchall()
+        return rows[0][0] if rows else None
 
     def close(self) -> None:
         """Close the connection; the last to close also folds the log into the file. Idempotent."""

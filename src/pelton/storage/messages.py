@@ -328,14 +328,14 @@ class MessageTable:
             rows = [pack(row) for row in rows]
         count = len(rows)
         if count == 1:
-            self._db.execute(self._insert, rows[0])
+            self._db.run(self._insert, rows[0])
             return
         even = count - count % _MANY
         if even:
             values = chain.from_iterable(rows)
-            self._db.executemany(self._insert_many, (tuple(islice(values, _MANY * 6)) for _ in range(0, even, _MANY)))
+            self._db.run_many(self._insert_many, (tuple(islice(values, _MANY * 6)) for _ in range(0, even, _MANY)))
         if even < count:
-            self._db.executemany(self._insert, rows[even:])
+            self._db.run_many(self._insert, rows[even:])
 
     def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
         """Append rows from ``first`` on, in one statement that extracts them from their columns."""
@@ -369,7 +369,7 @@ class MessageTable:
 
     def _read(self, sql: str, bindings: tuple[int | str, ...]) -> list[RowValues]:
         try:
-            return unpack_all(self._db.execute(sql, bindings).fetchall())  # type: ignore[arg-type]  # RowValues
+            return unpack_all(self._db.run(sql, bindings).fetchall())  # type: ignore[arg-type]  # RowValues
         except UnicodeDecodeError:
             # A damaged subject must not hide its neighbours; its replacement fails the checksum.
             rows = self._db.execute(sql.replace(COLUMNS, DAMAGED_COLUMNS), bindings).fetchall()
@@ -434,25 +434,25 @@ class MessageTable:
         )
 
     def subject_of(self, seq: int) -> str | None:
-        row = self._db.execute(self._subject, (seq,)).fetchone()
-        return None if row is None else text(row[0])
+        rows = self._db.run(self._subject, (seq,)).fetchall()
+        return text(rows[0][0]) if rows else None
 
     def remove_range(self, first: int, last: int) -> list[Removed]:
         return self._removed(self._remove_range, (first, last))
 
     def remove_alike(self, first: int, last: int) -> Alike | None:
         """Remove the rows of a range if all have the same subject, in a quarter of the time; else return None."""
-        subject, alike, *sums = self._db.execute(self._sums, (first, last)).fetchall()[0]
+        subject, alike, *sums = self._db.run(self._sums, (first, last)).fetchall()[0]
         if not alike:
             return None
-        self._db.execute(self._remove_quietly, (first, last))
+        self._db.run(self._remove_quietly, (first, last))
         return Alike(text(subject), *integers(sums))
 
     def remove_front(self, count: int) -> list[Removed]:
         return self._removed(self._remove_front, (count,))
 
     def _removed(self, sql: str, bindings: tuple[int | str, ...]) -> list[Removed]:
-        rows = self._db.execute(sql, bindings).fetchall()
+        rows = self._db.run(sql, bindings).fetchall()
         return [Removed(seq, text(subject), data, hdr) for seq, subject, data, hdr in rows]  # type: ignore[arg-type]  # integers
 
     def newest_where(self, first: int, last: int, condition: Condition, count: int) -> tuple[int, int]:
@@ -503,10 +503,10 @@ class MessageTable:
     def tail(self, after: int) -> Tail | None:
         """Return what is stored after ``after``, or None. Raises DamagedRowError if it cannot be read."""
         try:
-            row = self._db.execute(self._tail, (after,)).fetchone()
+            [row] = self._db.run(self._tail, (after,)).fetchall()
         except apsw.CorruptError as error:
             raise DamagedRowError(f"the page with its newest messages is damaged ({error})") from None
-        return None if row is None or row[0] is None else Tail(*integers(row))
+        return None if row[0] is None else Tail(*integers(row))
 
     def next_seq(self, at_least: int) -> int | None:
         """Return the first sequence stored at or after ``at_least``."""
@@ -569,7 +569,7 @@ class FastGet:
     def _one(self, sql: str, bindings: tuple[int | str | None, ...], version: int) -> MessageRow | None:
         rows: Any
         try:
-            rows = self._database.read_whole(sql, bindings).fetchall()
+            rows = self._database.run(sql, bindings).fetchall()
             for seq, ts, subject, hdr, data, crc, present in rows:
                 if present == version and row_checksum(seq, ts, subject, hdr, data) == crc:
                     return MessageRow(seq, ts, subject, hdr, data, crc)

@@ -11,6 +11,7 @@ Foreign keys are enforced. A statement that still runs when its transaction time
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, Literal
 
@@ -80,13 +81,16 @@ class UserSql:
 
     def __init__(self, database: Database, is_late: Callable[[], bool]) -> None:
         self._db = database
+        self._is_late = is_late
         self._asking = False
         self._alters = False
         self._why = ""
         database.execute("PRAGMA foreign_keys=ON")
-        database.connection.authorizer = self._authorize
+        # The connection may live longer than all that uses it, and must not hold it. Without this, no user asks.
+        me = weakref.ref(self)
+        database.connection.authorizer = lambda *action: it._authorize(*action) if (it := me()) else apsw.SQLITE_OK
         # Called at least once in this many steps of SQLite's virtual machine.
-        database.connection.set_progress_handler(lambda: is_late(), _STEPS)
+        database.connection.set_progress_handler(lambda: bool((it := me()) and it._is_late()), _STEPS)
 
     def run(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
         """Run statements, and return their rows. Raises :class:`Refusal`, after rolling them back.
@@ -94,7 +98,7 @@ class UserSql:
         If a statement ends the whole transaction (an interrupted write, ``INSERT OR ROLLBACK``), the connection has no
         open transaction afterwards.
         """
-        run = self._db.execute
+        run = self._db.run
         run("SAVEPOINT user")
         try:
             rows = self._ask(statement, bindings)
@@ -182,7 +186,7 @@ class Writer:
         """Commit. Raises Fault, or Refusal if a constraint of the user's tables fails: then it stays open."""
         while True:
             try:
-                self._db.execute("COMMIT")
+                self._db.run("COMMIT")
                 return
             except apsw.BusyError:
                 # Only possible for a memory store: another thread of this process is reading it.
@@ -197,4 +201,4 @@ class Writer:
         """Roll back the transaction, if one is open. Raises Fault."""
         if self.is_open:
             with translated(self._db.path):
-                self._db.execute("ROLLBACK")
+                self._db.run("ROLLBACK")

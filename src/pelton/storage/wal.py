@@ -51,6 +51,7 @@ import fcntl
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -438,7 +439,7 @@ class Checkpointer:
         self._record = record
         self._slot = record.slot()
         self._troubles = troubles
-        self._on_failure = on_failure
+        self._on_failure = weakref.WeakMethod(on_failure)
         self._is_blocked = False
         # The length of the log at the last commit, and those at which it is folded, and its readers waited for, next.
         self._pages = 0
@@ -498,7 +499,9 @@ class Checkpointer:
         """If a sync by SQLite has failed, stop all acknowledgements."""
         if is_failed_sync(error):
             self._slot.fail()
-            self._on_failure(fault_of(error, self._path))
+            on_failure = self._on_failure()
+            if on_failure is not None:
+                on_failure(fault_of(error, self._path))
 
     def close(self, *, is_gone: bool) -> None:
         """Close the connection; if it is the last one, SQLite folds the log and removes it."""

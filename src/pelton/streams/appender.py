@@ -348,7 +348,7 @@ class Appender:
         """Store bare messages (`is_bare`); the caller has checked :attr:`is_plain`."""
         if len(messages) == 1:
             [message] = messages
-            subject = self.stored_subject(message.subject)
+            subject = message.subject if self.mappings is None else self.mappings.renamed(message.subject)
             return [PubAck(self.state.name, self.store(subject, message.headers, message.data, now))]
         if not messages:
             return []
@@ -473,7 +473,7 @@ class Appender:
         state.msgs += 1
         state.bytes += state.size_of(subject, hdr, data)
         state.last, state.last_ts, state.dirty = seq, now, True
-        state.subjects.add_all((subject,), seq)
+        state.subjects.add_one(subject, seq)
         if self._trims_early and state.bytes > state.config.max_bytes:
             self.flush()
         return seq

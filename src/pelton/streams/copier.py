@@ -158,7 +158,7 @@ class Copier:
         state.rows += rows
         for seq, _, subject, hdr, data, _ in rows:
             state.bytes += state.size_of(subject, hdr, data)
-            state.subjects.add_all((subject,), seq)
+            state.subjects.add_one(subject, seq)
         state.msgs += len(rows)
         state.removals += gaps
         state.last, state.last_ts, state.dirty = rows[-1].seq, rows[-1].ts, True

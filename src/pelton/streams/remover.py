@@ -288,7 +288,7 @@ class Remover:
         state.table.insert([row], packed=state.config.compression != "none")
         state.msgs, state.bytes, state.first = 1, state.size_of(row.subject, row.hdr, row.data), seq
         state.subjects.upto = seq - 1
-        state.subjects.add_all((row.subject,), seq)
+        state.subjects.add_one(row.subject, seq)
 
     def remove_all(self, last: int) -> int:
         """Empty the stream without reading each message; sequences continue after ``last``. Return how many it had."""

@@ -335,9 +335,10 @@ class StreamState:
 
     def _read_counts(self) -> int:
         """Read the row of the stream, and count the messages after it; return up to where subjects are counted."""
-        row = self.db.execute(_LOAD_STATE, (self.id,)).fetchone()
-        if row is None:
+        rows = self.db.run(_LOAD_STATE, (self.id,)).fetchall()
+        if not rows:
             raise DamagedRowError("its state is missing")
+        [row] = rows
         if self._row is None or row != self._values:
             # If it is as it was, messages were only appended since, and they are added to what is in memory.
             self._row = None
@@ -412,7 +413,7 @@ class StreamState:
             if self.rolling:
                 others = msgspec.json.encode(bounds).decode()
             self._values = (self.last, self.msgs, self.bytes, self.last_ts, others)
-            self.db.execute(_SAVE_STATE, (*self._values, self.id))
+            self.db.run(_SAVE_STATE, (*self._values, self.id))
         self.dirty = False
 
     def _is_told(self) -> bool:
@@ -445,7 +446,8 @@ class StreamState:
 
     def size_of(self, subject: str, hdr: bytes | None, data: bytes) -> int:
         """Return the accounted size of a message in bytes."""
-        return self.cost.size(len(subject.encode()), len(data), -1 if hdr is None else len(hdr))
+        cost, length = self.cost, len(subject) if subject.isascii() else len(subject.encode())
+        return cost.message + length + len(data) + (0 if hdr is None else cost.header + len(hdr))
 
     @property
     def is_gapless(self) -> bool:

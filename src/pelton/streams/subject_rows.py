@@ -198,9 +198,9 @@ class SubjectRows:
             if delta.msgs < 0 and subject not in self._firsts
         ]
         if len(gone) == 1:
-            self._db.execute(_LESSEN, gone[0])
+            self._db.run(_LESSEN, gone[0])
             if not self._db.connection.changes():
-                self._db.execute(_DROP, gone[0])
+                self._db.run(_DROP, gone[0])
         else:
             self._run(_DROP, gone)
             self._run(_LESSEN, gone)
@@ -208,9 +208,9 @@ class SubjectRows:
 
     def _run(self, sql: str, rows: Sequence[tuple[int | str, ...]]) -> None:
         if len(rows) == 1:
-            self._db.execute(sql, rows[0])
+            self._db.run(sql, rows[0])
         elif rows:
-            self._db.executemany(sql, rows)
+            self._db.run_many(sql, rows)
 
     def flushed(self, last: int) -> None:
         """Count the messages that wait for it, if they are many; everything else is written."""
@@ -239,6 +239,27 @@ class SubjectRows:
         return self._defers
 
     # --- changes
+
+    def add_one(self, subject: str, seq: int) -> None:
+        """Do what :meth:`add_all` does, for one message."""
+        if self._known:
+            self._keep_known((subject,), seq)
+        if not self._defers:
+            _add_one(self._deltas, subject, seq)
+            return
+        if len(arrived := self._effects.arrived) <= MANY:
+            arrived.add(subject)
+        uncounted, before = self._uncounted, seq - 1
+        if uncounted is None:
+            if self.upto != before:
+                return
+            uncounted = self._uncounted = {}
+            self._seen = before
+        if self._seen == before:
+            _add_one(uncounted, subject, seq)
+            self._seen = seq
+            if len(uncounted) > FEW_SUBJECTS and not self._is_asked:
+                self._uncounted = None
 
     def add_all(self, subjects: Sequence[str], first: int) -> None:
         if not subjects:
@@ -350,8 +371,8 @@ class SubjectRows:
         """Return the bounds and number of messages of a literal subject."""
         known = self._known.get(subject)
         if known is None:
-            found = self._db.execute(_LOOK_UP, (self._stream, subject)).fetchone()
-            known = SubjectRow(0, 0, 0) if found is None else SubjectRow(*integers(found))
+            found = self._db.run(_LOOK_UP, (self._stream, subject)).fetchall()
+            known = SubjectRow(*integers(found[0])) if found else SubjectRow(0, 0, 0)
             for more in (self._deltas.get(subject), self.newer(last).get(subject)):
                 if more is not None:
                     known = SubjectRow(known.first or more.first, max(known.last, more.last), known.msgs + more.msgs)
@@ -371,7 +392,8 @@ class SubjectRows:
         if not subjects:
             return {}
         listed = msgspec.json.encode(subjects).decode()
-        return {text(name): integer(seq) for name, seq in self._db.execute(_LAST_OF_EACH, (self._stream, listed))}
+        rows = self._db.run(_LAST_OF_EACH, (self._stream, listed)).fetchall()
+        return {text(name): integer(seq) for name, seq in rows}
 
     def newer(self, last: int) -> dict[str, SubjectRow]:
         """Return the subjects of the uncounted messages."""
@@ -429,6 +451,15 @@ class SubjectRows:
             sql = f"{sql} UNION ALL {_UNCOUNTED.format(self._table, where.sql)}"
             bindings = (*bindings, self.upto, *where.bindings)
         return SubjectQuery(f"({sql})", bindings)
+
+
+def _add_one(rows: dict[str, SubjectRow], subject: str, seq: int) -> None:
+    row = rows.get(subject)
+    if row is None:
+        rows[subject] = SubjectRow(seq, seq, 1)
+    else:
+        row.last = seq
+        row.msgs += 1
 
 
 def _add_all(rows: dict[str, SubjectRow], subjects: Sequence[str], first: int) -> None:

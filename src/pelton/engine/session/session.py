@@ -82,7 +82,7 @@ class Wakes:
 Deliveries = Sequence[LocalDelivery]
 
 
-class Committed(NamedTuple):
+class Committed(msgspec.Struct, frozen=True):
     """``changed``: other processes must read the store again. ``news`` wake waiting pulls of this process.
 
     ``deliveries`` are messages for subscribers of this process. ``deadlines``: the next deadline (wall nanoseconds) of
@@ -299,13 +299,19 @@ class Session:
         self._unsent: list[Outgoing] = []
         self._clock = surroundings.clock
         self._seen = self._clocked = -1
+        # The version of the store at the end of the last transaction, all of which is known then; -1: it is not known.
+        self._version = -1
         self._marks = 0
-        self._forget_effects()
+        self.changed, self.news = False, Wakes()
+        self._deadlines: dict[str, int] = {}
 
     def _forget_effects(self) -> None:
         self.changed = False
-        self.news = Wakes()
-        self._deadlines: dict[str, int] = {}
+        # They are given away only if there are any.
+        if self.news:
+            self.news = Wakes()
+        if self._deadlines:
+            self._deadlines = {}
 
     # --- the transaction
 
@@ -334,7 +340,8 @@ class Session:
 
     def began(self) -> None:
         """Load what other connections have written, in a transaction that writes; first of all, put its time right."""
-        self.refresh()
+        if self.db.connection.data_version() != self._version:
+            self.refresh()
         if self._clock is None or not self._clock.settle(self.db):
             return
         self.roll_back()
@@ -381,6 +388,7 @@ class Session:
             self.staging.committed()
         if self.changed or self._deadlines:
             self._forget_effects()
+        self._version = self.db.connection.data_version()
         return done
 
     def roll_back(self) -> None:
@@ -390,7 +398,7 @@ class Session:
         self.bus.reset()
         self.staging.rolled_back()
         self._forget_effects()
-        self._seen = self._clocked = -1
+        self._seen = self._clocked = self._version = -1
 
     # --- going back within a transaction
 
@@ -464,6 +472,8 @@ class Session:
                 self.changed = True
                 log.appender.flush()
                 self.news.note(log, wanted=wanted)
+            if len(registry.used) == 1:
+                break
         for log in registry.used:
             if log.state.has_changed:
                 # It was written before the end of the transaction, for example by a roll-up.
