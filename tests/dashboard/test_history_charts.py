@@ -95,6 +95,8 @@ def test_the_lag_of_a_stream_is_drawn_for_the_consumers_with_most_to_do() -> Non
     day = lag_charts(trend, SPANS["day"], NOW)[1]
     assert 3 <= len(titles(day.svg)) / 2 <= 4
     assert lag_charts(StreamTrend({}, []), SPANS["hour"], NOW) == []
+    (calm,) = lag_charts(StreamTrend({"c": [BacklogPoint(first, 0, 0)]}, []), SPANS["hour"], NOW)
+    assert re.findall(r'class="tick end"[^>]*>([^<]*)<', calm.svg) == ["1", "0"]
 
 
 def test_the_rate_of_a_stream_whose_messages_leave_is_the_difference_of_its_sequences() -> None:

@@ -224,9 +224,10 @@ def timeline(
     high = max((value for points in series.values() for _, value in points), default=0.0)
     x, y = Scale(0.0, seconds, 52.0, SMALL[0] - 6), Scale(0.0, high * 1.1 or 1.0, SMALL[1] - 20, 8.0)
     parts: list[str] = []
-    for tick in ticks(0, y.high, 3):
+    # Between whole numbers there may be ticks that read like their neighbours: the first of them is shown.
+    for shown, tick in {words(tick): tick for tick in reversed(ticks(0, y.high, 3))}.items():
         parts.append(line((x.start, y(tick)), (x.end, y(tick)), class_="grid"))
-        parts.append(text(x.start - 6, y(tick) + 4, words(tick), class_="tick end"))
+        parts.append(text(x.start - 6, y(tick) + 4, shown, class_="tick end"))
     for at, moment in moments(begin, seconds, 6):
         parts.append(text(min(x(at), x.end - 14), SMALL[1] - 4, moment, class_="tick mid"))
     for index, (name, points) in enumerate(series.items()):
