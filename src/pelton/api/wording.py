@@ -98,6 +98,7 @@ ERROR_WORDS: Final = {
     ", the 'id' of the handle from enqueue": ", see 'pelton jobs ls'",
     "see flows()": "see 'pelton flow ls'",
     "see schedules(), or define it first": "see 'pelton cron ls'",
+    "see workers()": "see 'pelton workers'",
     "check its name, see jet.queue_names(), or open it without create=False to make it": "see 'pelton queue ls'",
     "give concurrency, rate, or both; unlimit() takes a limit away": (
         "give --concurrency, --rate, or both; 'pelton limits rm' takes a limit away"

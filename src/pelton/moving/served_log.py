@@ -176,7 +176,9 @@ class ServedLog:
         self.last_seqs: int = 0
         try:
             [found] = self._store.ask(StandbyRequest(verb="open", is_promoting=is_promoting))
-            self._session, self.uuid, self.mode, self._chunk = found.session, found.uuid, found.mode, found.chunk
+            self._session, self._chunk = found.session, found.chunk
+            self.uuid: str = found.uuid
+            self.mode: int = found.mode
             self._store.keep_alive(self._session)
         except BaseException:
             self.close()

@@ -358,7 +358,7 @@ class QueueWithSteering:
         subject = self._context.names.worker_subject(checked_text(f"queue {self.name!r}: worker", name))
         known = None if set(name) & set(". *>") else await last_of(running, subject)
         if known is None:
-            raise ConfigError(f"queue {self.name!r}: no worker is called {name[:80]!r}")
+            raise ConfigError(f"queue {self.name!r}: no worker is called {name[:80]!r}: see workers()")
         names = self._context.names
         # No worker ever has this name again.
         await _publish_order(self._context, names.order_subject(f"stop.{name}"), Order(stop=name), _STOP_TTL)
