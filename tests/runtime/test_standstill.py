@@ -73,7 +73,7 @@ def test_a_loop_that_is_blocked_is_not_waited_for_and_stays_so() -> None:
     go, seen = threading.Event(), threading.Event()
 
     async def block() -> None:
-        assert thread.block(go, 60)
+        assert await thread.block(go, 60)
         seen.set()
 
     thread = LoopThread(block, "blocked")

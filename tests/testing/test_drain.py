@@ -301,7 +301,7 @@ async def test_a_thread_that_blocks_its_loop_is_not_waited_for(monkeypatch: pyte
         begun.set()
         # Blocked only when it was asked already, and then it does not come to that.
         asked.wait()
-        thread.block(over, 60)
+        await thread.block(over, 60)
 
     thread = LoopThread(main, "busy")
     thread.start()

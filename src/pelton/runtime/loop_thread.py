@@ -102,8 +102,11 @@ class LoopThread:
             raise RuntimeError(f"the event loop of thread {self._thread.name!r} is not running")
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, self._loop))
 
-    def block(self, event: threading.Event, timeout: float) -> bool:
-        """Block the loop, on its own thread, for ``timeout`` seconds at most; return whether ``event`` came."""
+    async def block(self, event: threading.Event, timeout: float) -> bool:
+        """Block the loop, on its own thread, for ``timeout`` seconds at most; return whether ``event`` came.
+
+        It never suspends. Awaited all the same: in a simulation all threads share one loop.
+        """
         self.is_blocked = True
         try:
             return event.wait(timeout)

@@ -130,7 +130,7 @@ class LeaseKeeper:
             # Blocking this loop is intended: between two rounds it has nothing to do, and must take no time from jobs.
             pause = self._duration * _ROUND
             while not self._stopping:
-                if self._thread.block(self._woken, pause):
+                if await self._thread.block(self._woken, pause):
                     self._woken.clear()
                 if not self._stopping:
                     pause = await self.round()
