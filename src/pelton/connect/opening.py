@@ -134,19 +134,15 @@ class LeafNode(Protocol):
     @property
     def reason(self) -> str:
         """Why it is not connected."""
-        ...
 
     async def start(self, engine: Engine) -> None:
         """Join the hub."""
-        ...
 
     async def close(self) -> None:
         """Leave it."""
-        ...
 
     def dial(self) -> socket.socket:
         """Return a socket to this process's server."""
-        ...
 
 
 class _FileOptions(TypedDict):

@@ -23,6 +23,7 @@ from pelton.api.build import check_name
 from pelton.api.keys import Key
 from pelton.api.times import Seconds
 from pelton.jet import SqlReads, Streams
+from pelton.jet.registers import Closing
 from pelton.runtime import Runtime
 
 # Buckets, locks, queues and forwarding are loaded by the first call that needs them: a program that only publishes
@@ -35,20 +36,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Companion(Protocol):
-    """What is closed with a store, before it."""
-
-    async def close(self) -> None:
-        """Close it."""
-        ...
-
-
 class Domains(Protocol):
     """Opens the JetStream of the domain of a name, or the one whose API has a prefix."""
 
     async def __call__(self, name: str | None, patience: Seconds, api_prefix: str | None = None, /) -> Jet:
         """Open it."""
-        ...
 
 
 # So long a write into a mirror waits for its origin, as NATS's clients wait for an answer.
@@ -59,7 +51,7 @@ class Jet(Streams):
     """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
 
     def __init__(
-        self, backend: Backend, runtime: Runtime, domains: Domains | None = None, companion: Companion | None = None
+        self, backend: Backend, runtime: Runtime, domains: Domains | None = None, companion: Closing | None = None
     ) -> None:
         super().__init__(backend, runtime)
         self._domains = domains

@@ -214,10 +214,9 @@ class Outage:
 
 
 class Closing(Protocol):
-    """A connection that can be closed."""
+    """A connection, or what goes with one, that can be closed."""
 
-    async def close(self) -> None:
-        """Close it."""
+    async def close(self) -> None: ...
 
 
 C = TypeVar("C", bound=Closing)

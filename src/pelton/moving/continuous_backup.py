@@ -86,23 +86,18 @@ class BackupTarget(Protocol):
 
     def names(self) -> list[str]:
         """Return the names of all files, of those that are not ours as well."""
-        ...
 
     def read(self, names: Sequence[str], size: int | None = None) -> dict[str, bytes]:
         """Return what files hold, or their first ``size`` bytes; without those that do not exist."""
-        ...
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file, durably."""
-        ...
 
     def remove(self, name: str) -> None:
         """Remove a file, if it exists."""
-        ...
 
     def lock(self, runtime: Runtime) -> AbstractContextManager[Renew]:
         """Hold the target alone; call what this yields at least every minute. Raises StoreBusyError."""
-        ...
 
 
 class FolderTarget:
