@@ -22,7 +22,7 @@ from pelton._version import VERSION
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import KeyFile, key_bytes
 from pelton.cli.arguments import KEY_VARIABLE, Arguments, declare
-from pelton.cli.output import write_json, write_line
+from pelton.cli.output import write_json, write_line, write_line_as_is
 from pelton.runtime import Runtime, Signal, system_runtime
 from pelton.runtime.processes import ShortCollections
 from pelton.server import Server, ServerSettings
@@ -92,7 +92,7 @@ def run_serve(options: argparse.Namespace) -> int:
     try:
         line = parse_flags(options.words)
         if line.has("help"):
-            print_help(options.help())
+            write_line_as_is(options.help().rstrip("\n"))
             raise SystemExit(0)
         if line.has("version"):
             write_line(f"pelton {VERSION}")
@@ -109,11 +109,6 @@ def run_serve(options: argparse.Namespace) -> int:
         return 0
     with ShortCollections(runtime.clock.monotonic):
         return asyncio.run(_serve(command, runtime))
-
-
-def print_help(text: str) -> None:
-    for each in text.splitlines():
-        write_line(each)
 
 
 def _command(line: CommandLine, runtime: Runtime, pushed: Mapping[str, str] = _NONE) -> _Command:

@@ -64,7 +64,7 @@ class Audit:
     @property
     def is_wanted(self) -> bool:
         """Whether audit advisories have a recipient."""
-        return self._session.would_reach(_SUBJECT)
+        return self._session.registry.has_recipient(_SUBJECT)
 
     def call(self, request: Request[R], client: ClientInfo | None, handle: Callable[[], A]) -> A:
         """Handle one request inside a transaction, and send its audit advisory if it has a reply.

@@ -444,10 +444,6 @@ class Session:
             stamped = msgspec.structs.replace(event, id=self.new_id(), timestamp=rfc3339(self.now()))
             self.send(Outgoing(event.subject, encode_event(stamped)))
 
-    def would_reach(self, subject: str) -> bool:
-        """Return whether a message on a subject would reach a stream or a subscriber."""
-        return self.registry.has_recipient(subject)
-
     def _write(self) -> None:
         """Write streams and consumers, and everything that sources take from what was written."""
         self._write_used()
