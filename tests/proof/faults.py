@@ -9,7 +9,7 @@ from contextlib import aclosing, contextmanager, suppress
 from multiprocessing.connection import Connection
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 import pelton
 from pelton.storage import SCHEMA_VERSION
@@ -21,6 +21,7 @@ from tests.kit.linear import check_history
 from tests.kit.power import FailedSync, RecordingDisk
 from tests.linear.rounds import Rounds as Histories
 from tests.linear.worker import BUCKET
+from tests.proof.play import patched
 from tests.proof.record import Tried
 from tests.storage.processes import Child, preload
 from tests.storm import inherited, test_cancellation, test_full_disks
@@ -150,7 +151,7 @@ async def storm(folder: Path, seed: int) -> Tried:
     begins = (*inherited.VERSIONS, 0)
     version = begins[seed % len(begins)]
     play = storms.Storm(folder, f"proof-{seed}", encrypted=seed // len(begins) % 2 == 0, version=version)
-    with _patched(storms, _ACTS=_ACTS):
+    with patched(storms, _ACTS=_ACTS):
         found = await play.run(_TROUBLES)
     counts = found.counts
     tried = {
@@ -167,21 +168,8 @@ async def storm(folder: Path, seed: int) -> Tried:
 @contextmanager
 def _counted_soon() -> Iterator[None]:
     """Programs are short: power is also lost while subjects are counted."""
-    with _patched(subject_rows, MOST_UNCOUNTED=9, FEW_SUBJECTS=2):
+    with patched(subject_rows, MOST_UNCOUNTED=9, FEW_SUBJECTS=2):
         yield
-
-
-@contextmanager
-def _patched(module: Any, **values: Any) -> Iterator[None]:
-    """Set names of a module for as long as the context lasts."""
-    before = {name: getattr(module, name) for name in values}
-    for name, value in values.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)
 
 
 async def power(folder: Path, seed: int) -> Tried:
@@ -189,7 +177,7 @@ async def power(folder: Path, seed: int) -> Tried:
     random, tried = Random(f"proof-{seed}"), Tried(faults={"power": 0, "sync": 0})
     with _counted_soon():
         if seed % 3 == 2:
-            with _patched(power_losses, _EACH=_SHARED_IMAGES):
+            with patched(power_losses, _EACH=_SHARED_IMAGES):
                 await _lose_power(await power_losses.recorded(folder, random), folder, random, tried)
             return tried
         for number in range(_PROGRAMS):

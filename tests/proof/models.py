@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from random import Random
@@ -12,6 +13,8 @@ import hypothesis
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 import pelton
+from pelton.api import AckOp, Delivered
+from pelton.consumers import settle
 from pelton.testing import manual_runtime
 from tests.kit.judge.queue_history import HistoryEvent, check_queue
 from tests.locks.test_campaign_simulated import election_simulation
@@ -27,6 +30,7 @@ from tests.model.test_stream import StreamMachine
 from tests.model.test_tails import Tails
 from tests.model.test_time import TimeMachine
 from tests.model.test_transactions import TransactionMachine
+from tests.proof.play import patched
 from tests.proof.record import Tried
 from tests.queue.keys.test_simulated import shop as keyed_shop
 from tests.queue.limits.checks import broken
@@ -54,14 +58,16 @@ _HISTORIES: Final = 6
 _SHOPS: Final = 8
 _SIMULATED: Final = 20
 _WORLDS: Final = 4
+_OWNERS: Final = 6
+_STEPS: Final = 250
 _FLIPS: Final = 120
-_SUBJECTS: Final = 5
+_SUBJECTS: Final = 20
 _MESSAGES: Final = 80
 
 
 async def models(folder: Path, seed: int) -> Tried:
     """Let four openers of a store do what a model does: number n plays the machine n modulo their number."""
-    machine = MACHINES[seed % len(MACHINES)]
+    machine = MACHINES[seed % 1_000_000 % len(MACHINES)]
     seeded = hypothesis.seed(seed)(type(machine.__name__, (machine,), {}))
     settings = hypothesis.settings(
         max_examples=_EXAMPLES,
@@ -72,7 +78,9 @@ async def models(folder: Path, seed: int) -> Tried:
         report_multiple_bugs=False,
         suppress_health_check=list(hypothesis.HealthCheck),
     )
-    await asyncio.to_thread(run_state_machine_as_test, seeded, settings=settings)
+    # Programs are short: two acks are many.
+    with patched(settle, _MANY=2):
+        await asyncio.to_thread(run_state_machine_as_test, seeded, settings=settings)
     return Tried(models=_EXAMPLES)
 
 
@@ -146,6 +154,83 @@ async def keys(folder: Path, seed: int) -> Tried:
     return Tried(models=_WORLDS, violations=violations)
 
 
+# --- tokens
+
+
+class _Owners:
+    """Two openers of a work queue whose consumer is deleted and made again, and what may be settled by whom."""
+
+    def __init__(self, jets: Sequence[pelton.Jet], random: Random) -> None:
+        self._jets, self._random = jets, random
+        self._held = list[Delivered]()
+        self._last, self._settled = dict[int, int](), set[int]()
+        self._newest = 0
+        self.violations = list[str]()
+
+    async def begin(self) -> None:
+        await self._jets[0].create_stream("s", subjects=["s"], retention="workqueue")
+        await self._make()
+
+    async def _make(self) -> None:
+        await (await self._jets[0].stream("s")).create_consumer(durable_name="c", ack_wait=1, max_ack_pending=100)
+
+    async def step(self) -> None:
+        jet, way = self._random.choice(self._jets), self._random.random()
+        if way < 0.2:
+            await jet.publish_batch([("s", b"x")] * self._random.choice((1, 12)))
+        elif way < 0.25:
+            await (await jet.stream("s")).delete_consumer("c")
+            self._last.clear()
+            await self._make()
+        elif way < 0.6:
+            await self._fetch(jet)
+        elif self._held:
+            await self._ack(jet)
+
+    async def _fetch(self, jet: pelton.Jet) -> None:
+        consumer = await (await jet.stream("s")).consumer("c")
+        for message in await consumer.fetch(self._random.choice((1, 3, 10)), no_wait=True):
+            one = message.delivered
+            if one.token <= self._newest:
+                self.violations.append(f"token {one.token} was given after token {self._newest}")
+            if one.seq in self._settled:
+                self.violations.append(f"message {one.seq} was delivered though it was settled")
+            self._newest = max(self._newest, one.token)
+            self._last[one.seq] = one.token
+            self._held.append(one)
+
+    async def _ack(self, jet: pelton.Jet) -> None:
+        """Acknowledge some deliveries, old ones too; those that are the last of their messages settle them."""
+        some = {one.seq: one for one in self._random.choices(self._held[-30:], k=self._random.choice((1, 3, 16)))}
+        acks = [AckOp(seq=one.seq, consumer_seq=one.consumer_seq, token=one.token) for one in some.values()]
+        for one, refused in zip(some.values(), await jet.backend.ack("s", "c", acks), strict=True):
+            is_its = self._last.get(one.seq) == one.token and one.seq not in self._settled
+            if is_its != (refused is None):
+                self.violations.append(f"an ack of message {one.seq}, token {one.token}, was answered with {refused!r}")
+            if refused is None:
+                self._settled.add(one.seq)
+
+
+async def tokens(folder: Path, seed: int) -> Tried:
+    """Deliver, redeliver and settle by two openers, while the consumer is made again: tokens grow, one settles once."""
+    violations = list[str]()
+    for number in range(_OWNERS):
+        runtime, random = manual_runtime(seed), Random(seed * _OWNERS + number)
+        path = folder / f"{number}.pelton"
+        async with (
+            pelton.open(path, sync="off", runtime=runtime) as one,
+            pelton.open(path, sync="off", runtime=runtime) as two,
+        ):
+            owners = _Owners((one, two), random)
+            await owners.begin()
+            for _ in range(_STEPS):
+                await owners.step()
+                if random.random() < 0.1:
+                    runtime.clock.advance(random.choice((0.3, 1.1)))
+        violations += owners.violations
+    return Tried(models=_OWNERS, violations=violations)
+
+
 # --- damage
 
 
@@ -191,7 +276,7 @@ async def _read(path: Path) -> list[tuple[Name, bytes]]:
     found = list[tuple[Name, bytes]]()
     try:
         async with pelton.open(path, sync="off") as jet:
-            for look in (_fetched, _got, _kept):
+            for look in (_fetched, _fetched_in_turns, _got, _kept):
                 try:
                     found += await look(jet)
                 except pelton.PeltonError:
@@ -204,7 +289,21 @@ async def _read(path: Path) -> list[tuple[Name, bytes]]:
 async def _fetched(jet: pelton.Jet) -> list[tuple[Name, bytes]]:
     consumer = await (await jet.stream("s")).create_consumer(durable_name="c", max_ack_pending=1000)
     fetched = [await consumer.fetch(batch, no_wait=True) for batch in (1, 2, 30, 100)]
-    return [(("s", one.delivered.seq, one.subject), one.data) for each in fetched for one in each]
+    return [_named(one) for each in fetched for one in each]
+
+
+async def _fetched_in_turns(jet: pelton.Jet) -> list[tuple[Name, bytes]]:
+    stream, found = await jet.stream("s"), list[pelton.Message]()
+    consumer = await stream.create_consumer(durable_name="d", max_ack_pending_per_subject=1, max_ack_pending=1000)
+    # What was behind others of its subject is read in another way.
+    while some := await consumer.fetch(7, no_wait=True):
+        found += some
+        await consumer.ack(some)
+    return list(map(_named, found))
+
+
+def _named(message: pelton.Message) -> tuple[Name, bytes]:
+    return ("s", message.delivered.seq, message.subject), message.data
 
 
 async def _got(jet: pelton.Jet) -> list[tuple[Name, bytes]]:

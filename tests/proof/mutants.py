@@ -155,8 +155,8 @@ _STREAMS: Final = (
     Mutant(
         "a message expires too late",
         "streams/timers.py",
-        '        sql = "SELECT seq FROM timers WHERE stream=? AND due<=? ORDER BY due, seq LIMIT ?+0"\n',
-        '        sql = "SELECT seq FROM timers WHERE stream=? AND due<=?-999999999 ORDER BY due, seq LIMIT ?+0"\n',
+        "(self._stream, min(now, NEVER - 1), limit)",
+        "(self._stream, min(now, NEVER - 1) - 999_999_999, limit)",
         ("models:3+11",),
     ),
     Mutant(
@@ -175,21 +175,21 @@ _CONSUMERS: Final = (
         "            return self._rejected(ack, _REPLACED)\n"
         "        after = AFTER_ACK[ack.kind]\n        if after",
         "        after = AFTER_ACK[ack.kind]\n        if after",
-        ("models:1+11", "models:2+11", "storm"),
+        ("tokens", "models:1+11", "storm"),
     ),
     Mutant(
         "acks of old deliveries are accepted if there are many",
         "consumers/settle.py",
         "        if not done.items() <= held.items() or any(",
         "        if not done.keys() <= held.keys() or any(",
-        ("models:1+11", "models:2+11", "storm"),
+        ("tokens", "models:1+11", "storm"),
     ),
     Mutant(
         "an ack of a deleted consumer's delivery is accepted",
         "consumers/settle.py",
         "        return TOKEN_EPOCH <= ack.token <= self._c.token_floor\n",
         "        return False\n",
-        ("storm", "models:1+11"),
+        ("tokens", "storm"),
     ),
     Mutant(
         "max_deliver is off by one",
@@ -259,7 +259,7 @@ _CONSUMERS: Final = (
         "engine/session/consumers.py",
         "        if given:\n            self._db.execute(",
         "        if False:\n            self._db.execute(",
-        ("storm", "jobs", "models:1+11"),
+        ("tokens", "storm"),
     ),
 )
 _BUCKETS_AND_LOCKS: Final = (

@@ -1,4 +1,4 @@
-"""A round in a process of its own, which it may end together with all that it has started."""
+"""A round in a process of its own, which may end together with all that it has started."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 import os
 import subprocess
 import sys
-from contextlib import suppress
-from typing import Final
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, Final
 
 import msgspec
 
@@ -49,3 +50,16 @@ async def round_of(
         return msgspec.json.decode(lines[-1], type=Tried)
     except (IndexError, msgspec.DecodeError):
         return Tried(violations=[f"it ended with status {process.returncode}: {told.decode(errors='replace')[-1500:]}"])
+
+
+@contextmanager
+def patched(module: Any, **values: Any) -> Iterator[None]:
+    """Set names of a module for as long as the context lasts."""
+    before = {name: getattr(module, name) for name in values}
+    for name, value in values.items():
+        setattr(module, name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            setattr(module, name, value)

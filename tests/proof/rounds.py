@@ -42,6 +42,7 @@ ROUNDS: Final[dict[str, Round]] = {
     "models": Round("models", 33),
     "jobs": Round("models", 16),
     "limits": Round("models", 16),
+    "tokens": Round("models", 30),
     "damage": Round("models", 2_000, "flip"),
 }
 
