@@ -24,6 +24,8 @@ from pelton.api import ConfigError, StoreError, StoreReadOnlyError, StoreSetting
 from pelton.engine.salvage import recount
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.promotion import open_writer
+from pelton.observe import store_summary
+from pelton.observe.alarms import HealthFacts, alarms_of
 from pelton.observe.samples import samples
 from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.keys import unlock
@@ -204,8 +206,15 @@ async def test_how_far_it_is_behind(plain: Pair) -> None:
         assert standby_status(plain.standby).lag_messages == 0
         async with plain.open(plain.standby, read_only=True) as copy:
             found = {one.metric: one for one in await samples(copy, plain.standby)}
-        assert found["pelton_standby_lag_seconds"].labels == (plain.store,)
+        assert found["pelton_standby_lag_seconds"].labels == (plain.store, plain.standby)
         assert 0 <= found["pelton_standby_lag_seconds"].value < 60
+        await jet.publish("orders", b"")
+        found = {one.metric: one for one in await samples(jet, plain.store)}
+        assert found["pelton_standby_lag_messages"] == ("pelton_standby_lag_messages", (plain.store, plain.standby), 1)
+        facts = HealthFacts(now=0, standbys=[replace((await store_summary(jet, plain.store)).standbys[0], seconds=61)])
+        [alarm] = alarms_of(facts)
+        assert "was up to date 61 s ago" in alarm.text
+        assert "lacks 1 message" in alarm.text
         await clock_was_set_back(plain)
     os.rename(plain.store, plain.store + "-gone")
     gone = standby_status(plain.standby)

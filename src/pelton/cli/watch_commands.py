@@ -40,7 +40,7 @@ from pelton.cli.output import (
 )
 from pelton.connect import Jet
 from pelton.runtime.processes import StopSignals
-from pelton.storage import LeafNote
+from pelton.storage import LeafNote, StandbyLag
 
 if TYPE_CHECKING:
     from pelton.dashboard.access import AccessToken
@@ -74,6 +74,7 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "log": bytes_text(store.log_bytes) if path else "",
             "writer": f"held by process {store.writer_pid}, which writes nothing" if store.writer_held else "",
             **{f"hub {hub.url}": _hub_text(hub, jet.runtime.clock.now()) for hub in store.hubs},
+            **{f"standby {one.standby}": _lag_text(one) for one in store.standbys},
             "alarms": len(alarms) or "none: all is well",
         },
         [f"  ! {f'queue {alarm.queue}: ' if alarm.queue else ''}{alarm.text}" for alarm in alarms],
@@ -85,6 +86,11 @@ def _hub_text(hub: LeafNote, now: int) -> str:
         return "not connected"
     since = span_text((now - hub.connected_ns) // SECOND)
     return f"connected for {since}, rtt {hub.rtt * 1e3:.1f} ms, {hub.in_msgs} messages in, {hub.out_msgs} out"
+
+
+def _lag_text(lag: StandbyLag) -> str:
+    lacks = "" if lag.messages is None else f"{lag.messages:,} messages, "
+    return f"behind {'its store' if lag.messages is None else ''} {lacks}{span_text(lag.seconds)}".replace("  ", " ")
 
 
 @store_command("metrics")

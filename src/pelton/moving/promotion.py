@@ -45,6 +45,7 @@ from pelton.runtime import Halt, on_thread, pause, stopwatch, system_runtime
 from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.standby import StandbyWriter, fence, noting, sum_of_last_seqs, take_place, unfence
 from pelton.storage.store_file import StandbyNote, admitting, note_of
+from pelton.storage.troubles import forget_standbys
 
 _log: Final = logging.getLogger("pelton.moving")
 _INTERVAL_S: Final = 0.05
@@ -247,7 +248,7 @@ def open_writer(
 ) -> StandbyWriter:
     """Return what copies a store to its standby. Raises Fault."""
     now, name = system_runtime().clock.now, name_of(source) if is_served(source) else source
-    opened = partial(ServedLog, source, is_promoting=is_promoting) if is_served(source) else None
+    opened = partial(ServedLog, source, _real(target), is_promoting=is_promoting) if is_served(source) else None
     verify = lambda path: recount(path, key)  # noqa: E731  # for one argument of a call
     return StandbyWriter(name, target, key, now=now, verify=verify, demote=demote, open_source=opened)
 
@@ -304,6 +305,8 @@ def _complete(path: str, note: StandbyNote, source: str, key: bytes | None) -> s
             # What a follower that runs has read, it goes on from.
             while follower.turn(may_copy=stopwatch() >= deadline, durably=True) is None:
                 pause(_STEP_S)
+        if not is_served(source):
+            forget_standbys(source)
     except Fault as fault:
         if fault.path == note.source:
             return f"the old store knows that it was replaced, but could not be copied: {fault}"

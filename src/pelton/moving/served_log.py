@@ -45,7 +45,7 @@ _AT_ONCE: Final = 4
 
 
 class StandbyRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a follower asks for; ``header`` and ``frames`` are where it is, ``by`` what has taken the store's place."""
+    """What a follower asks for; ``header`` and ``frames`` are where it is, ``by`` the standby."""
 
     verb: Literal["open", "turn", "done", "end", "log", "file", "digest", "alive", "close", "fence", "unfence", "last"]
     session: str = ""
@@ -168,14 +168,14 @@ class ServedStore:
 class ServedLog:
     """A :class:`~pelton.storage.standby.Source` that is a store behind a server."""
 
-    def __init__(self, address: str, *, is_promoting: bool = False) -> None:
+    def __init__(self, address: str, standby: str, *, is_promoting: bool = False) -> None:
         self._store = ServedStore(address)
         self.path: str = self._store.name
         self._session = ""
         self._at: LogPosition | None = None
         self.last_seqs: int = 0
         try:
-            [found] = self._store.ask(StandbyRequest(verb="open", is_promoting=is_promoting))
+            [found] = self._store.ask(StandbyRequest(verb="open", by=standby_name(standby), is_promoting=is_promoting))
             self._session, self._chunk = found.session, found.chunk
             self.uuid: str = found.uuid
             self.mode: int = found.mode

@@ -20,11 +20,11 @@ from pelton.observe.queues import workers_present
 from pelton.observe.summaries import QueueSummary, StreamSummary
 from pelton.queue import WorkerInfo
 from pelton.queue.model.naming import QueueNames
-from pelton.storage import LeafNote, WriterHold, leafs_noted, writer_hold
+from pelton.storage import LeafNote, StandbyLag, WriterHold, leafs_noted, standby_lags, writer_hold
 
 AlarmKind = Literal[
-    "disk", "corrupt", "writer", "clock", "log", "hub", "unreadable", "paused", "no worker", "no progress", "hangs",
-    "overdue", "dead letters",
+    "disk", "corrupt", "writer", "clock", "log", "hub", "standby", "unreadable", "paused", "no worker", "no progress",
+    "hangs", "overdue", "dead letters",
 ]  # fmt: skip
 KINDS: Final[tuple[AlarmKind, ...]] = get_args(AlarmKind)
 """What can be wrong, the gravest first."""
@@ -43,6 +43,8 @@ CLOCK_S: Final = 60.0
 """How far the time of a message may lie ahead of the clock."""
 QUIET_HUB_S: Final = 20.0
 """For how long the leaf node of a hub has told nothing."""
+STANDBY_S: Final = 60.0
+"""For how long a standby has not held all of its store."""
 LOG_BYTES: Final = 10**9
 SPARE_BYTES: Final = 10**9
 """What a disk must have free, beside the log twice."""
@@ -77,6 +79,8 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Who holds the writer just now."""
     hubs: Sequence[LeafNote] = ()
     """The hubs whose leaf node the store is."""
+    standbys: Sequence[StandbyLag] = ()
+    """The standbys of the store; beside a standby, itself."""
 
 
 def alarms_of(facts: HealthFacts) -> list[Alarm]:
@@ -110,6 +114,10 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
             )
         elif not hub.connected_ns:
             yield Alarm("hub", f"The hub {hub.url} is away: {hub.reason} ({_number_of(hub.attempts, 'attempt')}).")
+    for one in facts.standbys:
+        if one.seconds > STANDBY_S:
+            lacks = f", and lacks {_number_of(one.messages, 'message')}" if one.messages else ""
+            yield Alarm("standby", f"Standby {one.standby} was up to date {span_text(one.seconds // 1)} ago{lacks}.")
 
 
 def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:
@@ -169,7 +177,13 @@ async def health_facts(
         damaged=await _count_damaged(jet),
         writer=hold,
         hubs=leafs_noted(path) if path else (),
+        standbys=lags_of(path, streams, jet.runtime.clock.now()),
     )
+
+
+def lags_of(path: str, streams: Sequence[StreamSummary], now: int) -> list[StandbyLag]:
+    """Return how far the standbys of the store at ``path`` are, which has these streams; none without a path."""
+    return standby_lags(path, sum(one.last_seq for one in streams), now) if path else []
 
 
 def _disk_free(path: str) -> int | None:

@@ -38,7 +38,7 @@ from pelton.observe.summaries import (
     StreamKind,
     StreamSummary,
 )
-from pelton.storage import leafs_noted, writer_hold
+from pelton.storage import leafs_noted, standby_lags, writer_hold
 
 QUEUE_MARK: Final = "pelton.queue.exclusive"
 INTERNAL: Final[frozenset[StreamKind]] = frozenset({"queue", "locks", "election"})
@@ -206,7 +206,7 @@ async def _seq_at(jet: Jet, info: StreamInfo, moment: int) -> int:
 async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
     """Return the sums over all streams; ``path`` is the file of the store, if it has one."""
     infos = await stream_infos(jet)
-    names = [info.config.name for info in infos]
+    names, now = [info.config.name for info in infos], jet.runtime.clock.now()
     hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None
     return StoreSummary(
         streams=len(infos),
@@ -221,6 +221,7 @@ async def store_summary(jet: Jet, path: str = "") -> StoreSummary:
         writer_pid=0 if hold is None else hold.pid,
         writer_held=0.0 if hold is None else hold.seconds,
         hubs=leafs_noted(path) if path else (),
+        standbys=standby_lags(path, sum(info.state.last_seq for info in infos), now) if path else (),
     )
 
 

@@ -23,8 +23,7 @@ from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSumm
 from pelton.queue import WorkerInfo
 from pelton.queue.model.flow_records import FlowState
 from pelton.queue.model.limits import JobLimit
-from pelton.storage import backups_noted, leafs_noted, writer_hold
-from pelton.storage.store_file import note_of
+from pelton.storage import StandbyLag, backups_noted, leafs_noted, writer_hold
 
 LIMIT: Final = 1000
 """How many streams, consumers, queues and elections are exported one by one, unless the caller says."""
@@ -76,6 +75,7 @@ async def samples(jet: Jet, path: str = "", limit: int = LIMIT, *, internals: bo
         *_each(_election, leaders, limit),
         *(_store(path, jet.runtime.clock.boottime(), jet.runtime.clock.now()) if path else ()),
         *await _troubles(jet),
+        *(sample for one in health.standbys for sample in _standby(one)),
         *_alarms(health),
         *(Sample("pelton_omitted", (kind,), max(count - limit, 0)) for kind, count in counts.items()),
     ]
@@ -222,10 +222,15 @@ def _store(path: str, now: float, wall_ns: int) -> Iterator[Sample]:
             yield Sample(f"pelton_leaf_{name}", (hub.url,), getattr(hub, name))
     for target, time in backups_noted(path).items():
         yield Sample("pelton_backup_age_seconds", (target,), (wall_ns - time) / SECOND)
-    if (note := note_of(os.path.realpath(path))) is not None and note.state == "standby" and note.copied_ns:
-        yield Sample("pelton_standby_lag_seconds", (note.source,), max(wall_ns - note.copied_ns, 0) / SECOND)
     disk = os.statvfs(os.path.dirname(os.path.abspath(path)))
     yield Sample("pelton_store_disk_free_bytes", (), disk.f_bavail * disk.f_frsize)
+
+
+def _standby(lag: StandbyLag) -> Iterator[Sample]:
+    labels = (lag.source, lag.standby)
+    yield Sample("pelton_standby_lag_seconds", labels, lag.seconds)
+    if lag.messages is not None:
+        yield Sample("pelton_standby_lag_messages", labels, lag.messages)
 
 
 class Metric(NamedTuple):
@@ -238,6 +243,7 @@ class Metric(NamedTuple):
 
 
 _STREAM: Final = ("stream_name",)
+_STANDBY: Final = ("source", "standby")
 _CONSUMER: Final = ("stream_name", "consumer_name")
 _QUEUE: Final = ("queue",)
 _LIMIT: Final = ("queue", "limit")
@@ -313,7 +319,8 @@ CATALOGUE: Final[dict[str, Metric]] = {
             "How long a process was seen to write, and wrote nothing",
         ),
         Metric("pelton_backup_age_seconds", "gauge", ("target",), "Age of the last point of a backup that continues"),
-        Metric("pelton_standby_lag_seconds", "gauge", ("source",), "Since when a standby lacks what its store has"),
+        Metric("pelton_standby_lag_seconds", "gauge", _STANDBY, "Since when a standby lacks what its store has"),
+        Metric("pelton_standby_lag_messages", "gauge", _STANDBY, "Messages that a store has and its standby lacks"),
         Metric("pelton_alarm", "gauge", ("kind",), "Alarms of a kind, as the first page of the dashboard shows them"),
         Metric("pelton_omitted", "gauge", ("kind",), "Streams, consumers, queues or elections beyond the limit"),
     )

@@ -8,7 +8,7 @@ from typing import Literal
 import msgspec
 
 from pelton.queue import AttemptError, DeadLetter, JobInfo, JobState
-from pelton.storage import LeafNote
+from pelton.storage import LeafNote, StandbyLag
 
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
 
@@ -460,3 +460,5 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     """For how many seconds it has been seen to hold it and to write nothing: 0 at the first look of this process."""
     hubs: Sequence[LeafNote] = ()
     """The hubs whose leaf node the store is, as its process told last; none if no process is."""
+    standbys: Sequence[StandbyLag] = ()
+    """How far the standbys of the store are behind it; beside a standby, how far it is behind its store."""

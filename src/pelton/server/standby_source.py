@@ -137,7 +137,9 @@ class StandbySource:
         from pelton.moving.served_log import StandbyReply
 
         if request.verb == "open":
-            return await self._open(client, is_promoting=request.is_promoting)
+            return await self._open(
+                client, "" if request.is_promoting else request.by, is_promoting=request.is_promoting
+            )
         if request.verb in ("fence", "unfence", "last"):
             return StandbyReply(last_seqs=await on_thread(lambda _: self._tell(request)))
         session = self._sessions.get(request.session)
@@ -153,7 +155,7 @@ class StandbySource:
             with session.access():
                 return await on_thread(lambda _: self._carry_out(session, request))
 
-    async def _open(self, client: ClientConnection, *, is_promoting: bool) -> StandbyReply:
+    async def _open(self, client: ClientConnection, by: str, *, is_promoting: bool) -> StandbyReply:
         from pelton.moving.served_log import CHUNK, StandbyReply
         from pelton.storage.standby import SourceLog
 
@@ -165,7 +167,7 @@ class StandbySource:
 
         def open_log() -> SourceLog:
             with access():
-                return SourceLog(self._path, self._key)
+                return SourceLog(self._path, self._key, by, self._runtime.clock.now)
 
         log = await on_thread(lambda _: open_log(), SourceLog.close)
         session, name = _Session(log, client, access), self._runtime.ids.new()

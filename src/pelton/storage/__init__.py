@@ -50,6 +50,7 @@ from pelton.storage.schema import TOKEN_EPOCH as TOKEN_EPOCH
 from pelton.storage.schema import message_table as message_table
 from pelton.storage.store_file import OWNER_ONLY as OWNER_ONLY
 from pelton.storage.troubles import LeafNote as LeafNote
+from pelton.storage.troubles import StandbyLag as StandbyLag
 from pelton.storage.troubles import Trouble as Trouble
 from pelton.storage.troubles import Troubles as Troubles
 from pelton.storage.troubles import WriterHold as WriterHold
@@ -57,6 +58,7 @@ from pelton.storage.troubles import backups_noted as backups_noted
 from pelton.storage.troubles import leafs_noted as leafs_noted
 from pelton.storage.troubles import note_backup as note_backup
 from pelton.storage.troubles import note_leafs as note_leafs
+from pelton.storage.troubles import standby_lags as standby_lags
 from pelton.storage.troubles import writer_hold as writer_hold
 from pelton.storage.user_sql import Refusal as Refusal
 from pelton.storage.user_sql import UserSql as UserSql

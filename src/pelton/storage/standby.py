@@ -44,6 +44,7 @@ from pelton.storage.read_only import ReadOnlyDatabase
 from pelton.storage.rows import integer, text
 from pelton.storage.schema import REPLACED_BY
 from pelton.storage.store_file import NOTE, PROMOTING, StandbyNote, admitting, note_of
+from pelton.storage.troubles import forget_standbys, note_standby
 from pelton.storage.wal import CHECKPOINT_PAGES, PAGE_SIZE, sync_to_disk
 
 _log: Final = logging.getLogger("pelton.storage")
@@ -54,6 +55,7 @@ _BUSY_MS: Final = 10_000
 _PATIENCE_S: Final = 10.0
 _PAUSE_S: Final = 0.002
 _NOTE_NS: Final = 500_000_000
+_TOLD_NS: Final = 2_000_000_000
 
 Verify = Callable[[str], list[str]]
 """Returns what is damaged in the store at a path."""
@@ -115,9 +117,12 @@ class Source(Protocol):
 class SourceLog:
     """A :class:`Source` that is the file ``path`` on this host, of whatever schema. Raises Fault."""
 
-    def __init__(self, path: str, key: bytes | None) -> None:
+    def __init__(self, path: str, key: bytes | None, standby: str = "", now: Callable[[], int] | None = None) -> None:
+        """Open it; ``now`` (wall ns) times what is noted beside the store of how far ``standby`` has come."""
         self.path: str = os.path.realpath(path)
         _check_there(self.path)
+        self._standby, self._now = standby, now
+        self._told = 0
         self._closing = ExitStack()
         self._key = key
         self._seen: int | None = None
@@ -156,11 +161,15 @@ class SourceLog:
     def turn(self) -> Iterator[LogPosition]:
         """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
         self.database.check_sound()
+        began = self._now() if self._now is not None else 0
         self._sum_last_seqs()
         self._begin(self._next)
         try:
             yield self.end()
             self._held, self._next = self._next, self._held
+            if self._standby and abs(began - self._told) >= _TOLD_NS:
+                note_standby(self.path, self._standby, began, self.last_seqs)
+                self._told = began
         finally:
             self._next.execute("ROLLBACK")
 
@@ -332,7 +341,7 @@ class StandbyWriter:
         self._noted = 0
         if os.path.lexists(self._target) and not os.path.lexists(self._target + NOTE) and not demote:
             raise Fault("settings", self._target, _IS_STORE)
-        self._source: Source = SourceLog(source, key) if open_source is None else open_source()
+        self._source: Source = SourceLog(source, key, self._target, now) if open_source is None else open_source()
         try:
             with noting(self._target) as note:
                 self._begin(note, demote=demote)
@@ -543,6 +552,7 @@ def unfence(path: str, key: bytes | None) -> None:
 
 def _write_replaced(path: str, key: bytes | None, by: str | None) -> None:
     _check_there(path)
+    forget_standbys(path)
     with admitting(path), closing(Database(path, key=key, goal=0)) as store, translated(path):
         store.execute("PRAGMA synchronous=FULL")
         with store.writing():

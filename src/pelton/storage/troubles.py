@@ -2,7 +2,7 @@
 
 **Which backups a store has.** A backup that continues notes the time of its last point in ``<store>-backups``, for the
 metrics of other processes: they tell its age also when it does not run any more. Likewise, the process that is its leaf
-node notes in ``<store>-leafs`` what its hubs are like.
+node notes in ``<store>-leafs`` what its hubs are like, and a follower in ``<store>-standbys`` how far its standby is.
 
 Methods may be called from any thread: a large group is synced on one of its own.
 
@@ -23,6 +23,8 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 
 from pelton.runtime import stopwatch
+from pelton.storage.faults import Fault
+from pelton.storage.store_file import note_of
 
 _log: Final = logging.getLogger("pelton.storage")
 SLOW_SYNC_S: Final = 1.0
@@ -262,3 +264,58 @@ def leafs_noted(path: str) -> list[LeafNote]:
         return msgspec.json.decode(_read_note(path, _LEAFS), type=list[LeafNote])
     except msgspec.MsgspecError:
         return []
+
+
+# --- the standbys of a store, and how far each has come, as those who follow it tell
+
+_STANDBYS: Final = "-standbys"
+_SECOND_NS: Final = 10**9
+
+
+class StandbyLag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a standby is behind its store."""
+
+    source: str
+    """The store: the path of its file, or the address of its server."""
+    standby: str
+    """The path of the standby, after its host and a colon if that is another one."""
+    seconds: float
+    """How long ago it last held all that the store had acknowledged."""
+    messages: int | None = None
+    """How many messages the store has stored since; None beside the standby, which does not know."""
+
+
+def note_standby(path: str, standby: str, copied_ns: int, last_seqs: int) -> None:
+    """Note beside a store what a standby held at that time: so many messages by their sequences."""
+    _write_note(path, _STANDBYS, json.dumps(_standbys_noted(path) | {standby: [copied_ns, last_seqs]}).encode())
+
+
+def forget_standbys(path: str) -> None:
+    """Remove what is noted: one of them has taken the store's place."""
+    with suppress(OSError):
+        os.unlink(os.path.realpath(path) + _STANDBYS)
+
+
+def _standbys_noted(path: str) -> dict[str, tuple[int, int]]:
+    try:
+        return msgspec.json.decode(_read_note(path, _STANDBYS), type=dict[str, tuple[int, int]])
+    except msgspec.MsgspecError:
+        return {}
+
+
+def standby_lags(path: str, last_seqs: int, now: int) -> list[StandbyLag]:
+    """Return how far the standbys of a store are, whose last sequences have this sum, or the standby at ``path``."""
+    path = os.path.realpath(path)
+    with suppress(Fault):
+        if (own := note_of(path)) is not None and own.state == "standby" and own.copied_ns:
+            seconds = max(now - own.copied_ns, 0) / _SECOND_NS
+            return [StandbyLag(source=own.source, standby=path, seconds=seconds)]
+    return [
+        StandbyLag(
+            source=path,
+            standby=standby,
+            seconds=max(now - copied_ns, 0) / _SECOND_NS,
+            messages=max(last_seqs - copied_seqs, 0),
+        )
+        for standby, (copied_ns, copied_seqs) in _standbys_noted(path).items()
+    ]
