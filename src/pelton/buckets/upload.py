@@ -288,7 +288,6 @@ class Upload:
             await self._await_oldest()
 
     async def _await_oldest(self) -> None:
-        """Wait for the oldest batch in flight."""
         await asyncio.wait(self._storing[:1])
         error = self._storing.pop(0).result()
         if isinstance(error, Exception):

@@ -84,7 +84,6 @@ async def _list_jobs(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def _selection(jet: Jet, options: argparse.Namespace) -> observe.JobSelection:
-    """Return what the filters select."""
     key, job, tenant, error = (getattr(options, name) or "" for name in ("key", "job", "tenant", "error"))
     return observe.JobSelection(key=key, job=job, tenant=tenant, error=error, since=_since(jet, options))
 

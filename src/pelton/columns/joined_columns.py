@@ -144,7 +144,6 @@ def _sum_of_contents(sums: Sums, distances: Numbers) -> int:
 
 
 def _shift(sums: Sums, distances: Numbers) -> Sums:
-    """Return checksums, each shifted by its own distance in bytes."""
     for place, tables in enumerate(_shift_tables()):
         digits = (distances >> 8 * place) & 0xFF
         if digits.any():

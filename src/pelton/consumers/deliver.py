@@ -428,7 +428,6 @@ class Delivery:
         return len(passed) == len(rows)
 
     def _pass(self, rows: Sequence[RowValues]) -> None:
-        """Move the cursor behind rows."""
         c = self._c
         c.cursor = rows[-1][0]
         c.ahead -= len(rows)

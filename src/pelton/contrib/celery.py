@@ -102,7 +102,6 @@ class ResultConsumer(BaseResultConsumer):
         self.consume_from(initial_task_id)
 
     def stop(self) -> None:
-        """End the subscription."""
         store, subscription = self._store, self._subscription
         self._reset()
         if store is not None and store.is_usable:

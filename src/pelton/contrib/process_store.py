@@ -202,7 +202,6 @@ class CachedValues:
                 return True
 
     def clear(self) -> None:
-        """Remove all values."""
         store, _ = self._bucket()
         store.blocking.stream(f"KV_{self._name}").purge()
 

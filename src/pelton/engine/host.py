@@ -421,7 +421,6 @@ class Timekeeper:
         self._set(due)
 
     def _act(self) -> None:
-        """Apply what is due."""
         try:
             done = self._host.stage(self._advance_all, durable=True)
         except PeltonError:

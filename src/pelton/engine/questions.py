@@ -63,7 +63,6 @@ class Audit:
 
     @property
     def is_wanted(self) -> bool:
-        """Whether audit advisories have a recipient."""
         return self._session.registry.has_recipient(_SUBJECT)
 
     def call(self, request: Request[R], client: ClientInfo | None, handle: Callable[[], A]) -> A:

@@ -301,7 +301,6 @@ class Deadline:
     __slots__ = ("_clock", "_end")
 
     def __init__(self, clock: Clock, seconds: float | None) -> None:
-        """Start to count."""
         self._clock = clock
         self._end = None if seconds is None else clock.monotonic() + seconds
 

@@ -90,7 +90,6 @@ class Tasks:
     """The live background tasks."""
 
     def __init__(self) -> None:
-        """An empty set."""
         # In the order in which they began: equal runs are equal.
         self._alive: dict[asyncio.Task[Any], None] = {}
 

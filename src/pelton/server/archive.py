@@ -46,7 +46,6 @@ class ArchiveFramingError(Exception):
 
 
 def _checksum(data: bytes) -> bytes:
-    """Return the checksum of a chunk as it is written."""
     crc = crc32c(data)
     return ((crc >> 15 | crc << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
 

@@ -515,7 +515,6 @@ class SystemService:
         return wanted in ("", about.domain) and not parameters.texts("tags")
 
     async def _carry_out(self, name: str, body: bytes) -> dict[str, Any]:
-        """Carry out a command of an operator."""
         try:
             if name == "RELOAD":
                 await self._server.reload_settings()

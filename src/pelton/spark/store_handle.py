@@ -83,7 +83,6 @@ class StreamView:
 
     @property
     def name(self) -> str:
-        """The stream's name."""
         return self.config.name
 
     @property
@@ -258,7 +257,6 @@ def python_of_session() -> str | None:
 
 
 def choose_for_this_process(executable: str) -> None:
-    """Choose, and warn."""
     warning = choose_python(os.environ, executable, python_of_session())
     if warning is not None:
         warnings.warn(warning, RuntimeWarning, stacklevel=3)

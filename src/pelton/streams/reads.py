@@ -281,7 +281,6 @@ def _start(log: StreamLog, request: DirectGet) -> int:
 
 
 def _up_to(log: StreamLog, request: DirectGet) -> int:
-    """Return the last sequence to consider."""
     if request.up_to_time:
         return log.reader.first_at(_time(log.name, request.up_to_time)) - 1
     return request.up_to_seq or log.state.last

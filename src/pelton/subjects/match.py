@@ -456,7 +456,6 @@ class SubjectIndex(Generic[_T]):
 
 
 def _all_below(node: _Node[_T]) -> set[_T]:
-    """Return the values of all filters below a node."""
     found, left = set[_T](), list(node.children.values())
     while left:
         child = left.pop()
@@ -466,7 +465,6 @@ def _all_below(node: _Node[_T]) -> set[_T]:
 
 
 def _values(ends: list[dict[_T, int]]) -> tuple[_T, ...]:
-    """Return the values of the filters that match."""
     return tuple(ends[0]) if len(ends) == 1 else _merge(ends)
 
 

@@ -107,7 +107,6 @@ class Inbox:
         self.clear_signal()
 
     def close(self) -> None:
-        """Close the descriptors."""
         if not self._is_closed:
             self._is_closed = True
             os.close(self._readable)
@@ -189,7 +188,6 @@ class Credit:
         self._changed = asyncio.Event()
 
     def set_limit(self, limit: int) -> None:
-        """Change the limit."""
         self._limit = limit
         self._changed.set()
 
@@ -199,7 +197,6 @@ class Credit:
         self._changed.set()
 
     def note_emptied(self) -> None:
-        """Note that the inbox was emptied."""
         self._changed.set()
 
     def free(self) -> int:
@@ -398,7 +395,6 @@ class Broker:
         await self._change(token(exchange), bind)
 
     async def unbind(self, exchange: str, binding: tuple[str, str | None, str]) -> None:
-        """Remove a binding."""
         await self._change(
             token(exchange), lambda record: ExchangeRecord(record.type, [one for one in record.table if one != binding])
         )

@@ -394,7 +394,6 @@ class KeyTurns:
         self._bypass = RankBypass()
 
     def __contains__(self, key: str) -> bool:
-        """Whether a key stands in line."""
         return key in self._priorities
 
     def draw(self) -> None:

@@ -198,7 +198,6 @@ def _with_hub(settings: LeafNodesConfig, url: str = "", credentials: str = "") -
 
 
 def _inside(line: CommandLine, block: str) -> dict[str, Any]:
-    """Return the values of flags that set fields of a block."""
     return {field.partition(".")[2]: value for field, value in line.values.items() if field.startswith(f"{block}.")}
 
 

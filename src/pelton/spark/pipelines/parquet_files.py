@@ -63,7 +63,6 @@ class _OpenFile:
             self.flush()
 
     def flush(self) -> None:
-        """Write the buffered rows as one row group."""
         if self.held:
             self.writer.write_table(pa.concat_tables(self.held), row_group_size=self.held_rows)
             self.rows += self.held_rows

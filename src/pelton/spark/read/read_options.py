@@ -61,7 +61,6 @@ class Bounds:
     streams: Mapping[str, Bound] = field(default_factory=dict)
 
     def of(self, stream: str) -> Bound:
-        """Return the bound of a stream."""
         return self.streams.get(stream, self.default)
 
 
@@ -207,7 +206,6 @@ class PushedFilters:
     subjects: tuple[str, ...] | None = None
 
     def has_stream(self, name: str) -> bool:
-        """Whether a stream is read."""
         return self.streams is None or name in self.streams
 
     def filters(self, asked: tuple[str, ...]) -> tuple[str, ...]:

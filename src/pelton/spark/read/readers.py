@@ -119,7 +119,6 @@ class PeltonBatchReader(DataSourceReader):
         )
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range."""
         if isinstance(partition, SequenceRange):
             filters = self.pushed.filters(self.options.subjects)
             yield from read_range(self.options, self.schema, partition, filters)
@@ -402,7 +401,6 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return stream.drops_oldest or (self.options.consumer is not None and not self.options.subjects)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Read one range, in a task."""
         assert isinstance(partition, SequenceRange)
         yield from read_range(self.options, self.schema, partition, self.options.subjects)
 
@@ -411,7 +409,6 @@ class PeltonStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._tracker.on_commit(from_json(end))
 
     def stop(self) -> None:
-        """Close the store."""
         store = self.__dict__.pop("_store", None)
         if store is not None:
             store.close()

@@ -111,7 +111,6 @@ class BucketEncoder(RowEncoder):
         self._prefix = key_prefix(config)
 
     def messages(self, batch: pa.RecordBatch) -> EncodedRows:
-        """Return one message for each row."""
         keys = rows.text_of(rows.without_nulls(batch, "key"))
         ValueCheck(_check)(keys)
         ttl = rows.seconds(rows.optional(batch, "ttl", self._has_ttl))
@@ -353,7 +352,6 @@ class BatchWriter(DataSourceArrowWriter):
         self.batch: BatchId = BatchId(options.write_id or f"once-{self.plan.run}", options.version)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write one partition."""
         return _write(self.plan, iterator, self.batch)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -373,7 +371,6 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self.plan: WritePlan = plan_write(write_options(given, streaming=True), schema, streaming=True)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskCommit:
-        """Write one partition of a batch."""
         return _write(self.plan, iterator, streaming_batch_id())
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
