@@ -184,8 +184,12 @@ async def test_an_empty_stream_keeps_its_place(way: str, here: Client, there: Cl
         await js.publish("s", b"x")
     await js.purge_stream("S")
     taken = await backup(origin, "S")
-    assert "error" not in await restore(target, taken)
-    assert (await target.jetstream().publish("s", b"x")).seq == 4
+    await js.delete_stream("S")
+    await js.add_stream(name="S", subjects=["s"])
+    for each, first, following in ((taken, 1, 4), (taken, 10, 10), (await backup(origin, "S"), 10, 10)):
+        assert "error" not in await restore(target, each, first_seq=first, name="T")
+        assert (await target.jetstream().publish("s", b"x")).seq == following
+        await target.jetstream().delete_stream("T")
 
 
 async def test_a_work_queue_goes_on(here: Client, there: Client) -> None:

@@ -234,7 +234,8 @@ class _Building:
                     raise api_error("JSAccountResourcesExceededErr", stream=log.name)
                 for row in rows:
                     self._remember(log, row)
-        log.copier.skip_to(last + 1)
+        # Without messages it begins where it is to begin, unless it was there already.
+        log.copier.skip_to(last + 1 if log.state.msgs else max(last + 1, self._archive.config.first_seq))
         for subject, (seq, hdr) in self._schedules.items():
             self._put_schedule(log, subject, seq, hdr)
         log.appender.flush()
