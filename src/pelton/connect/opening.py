@@ -123,17 +123,18 @@ class Leaf(msgspec.Struct, frozen=True):
 
 
 class LeafNode(Protocol):
-    """The leaf node of this process; ``reason`` is why its hub is not connected, "" while it is.
+    """The leaf node of this process, of the JetStream ``domain``.
 
     Replies to this process are told the hub by ``inbox_prefix``, so that it sends no others.
     """
 
     url: str
+    domain: str
     inbox_prefix: str
 
     @property
     def reason(self) -> str:
-        """Why it is not connected."""
+        """Why the hub is not connected, "" while it is."""
 
     async def start(self, engine: Engine) -> None:
         """Join the hub."""
@@ -363,7 +364,7 @@ def _engine(
         engine = Engine(opened, runtime)
         if node is None:
             return Jet(engine, runtime)
-        jet = Jet(engine, runtime, partial(_domain_by, node, runtime), node)
+        jet = Jet(engine, runtime, partial(_domain_by, node, runtime), node, node.domain)
         try:
             await node.start(engine)
         except BaseException:

@@ -9,7 +9,9 @@ from datetime import timedelta
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar, Unpack, overload
 
-from pelton.api import Backend, ConfigError
+from msgspec.structs import replace
+
+from pelton.api import AccountInfo, Backend, ConfigError
 from pelton.api.arguments import (
     check_callback,
     check_instance,
@@ -51,10 +53,16 @@ class Jet(Streams):
     """An open store, returned by :func:`open`; close it, or use it as ``async with``."""
 
     def __init__(
-        self, backend: Backend, runtime: Runtime, domains: Domains | None = None, companion: Closing | None = None
+        self,
+        backend: Backend,
+        runtime: Runtime,
+        domains: Domains | None = None,
+        companion: Closing | None = None,
+        own_domain: str = "",
     ) -> None:
         super().__init__(backend, runtime)
         self._domains = domains
+        self._own_domain = own_domain
         self._companion = companion
         # Where buckets are written that mirror others here, by the prefix of its API; a cluster reaches all by itself.
         self._origins: dict[str, Jet] = {}
@@ -232,7 +240,12 @@ class Jet(Streams):
         backend = self.backend.clone()
         # A cluster's jet belongs to the event loop that uses it first.
         backend.check_loop()
-        return Jet(backend, self.runtime, self._domains)
+        return Jet(backend, self.runtime, self._domains, own_domain=self._own_domain)
+
+    async def account_info(self) -> AccountInfo:
+        """Return the storage in use, the numbers of streams and consumers, and the domain, if there is one."""
+        info = await super().account_info()
+        return replace(info, domain=self._own_domain) if self._own_domain else info
 
     async def domain(self, name: str, *, patience: Seconds = 30) -> Jet:
         """Open the JetStream of another domain of the same NATS system, for the calling event loop; close it as well.

@@ -89,6 +89,7 @@ class ProgramLeaf:
         self._settings = ServerSettings(
             endpoints=(), stores={GLOBAL_ACCOUNT: StoreSettings(path=path)}, domain=leaf.domain, leaf_remotes=(remote,)
         )
+        self.domain: str = leaf.domain
         self.inbox_prefix: str = ""
         self._runtime = runtime
         self._server: Server | None = None
