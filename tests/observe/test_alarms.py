@@ -14,7 +14,7 @@ from pelton.api.times import SECOND
 from pelton.observe import HealthFacts, QueueSummary, alarms_of
 from pelton.observe.alarms import KINDS
 from pelton.queue import WorkerInfo
-from pelton.storage import WriterHold
+from pelton.storage import LeafNote, WriterHold
 
 NOW = 1_800_000_000 * SECOND
 GB = 10**9
@@ -30,6 +30,10 @@ def worker(**values: Any) -> WorkerInfo:
 
 def of_store(**values: Any) -> HealthFacts:
     return HealthFacts(now=NOW, **values)
+
+
+def of_hub(told: float, **values: Any) -> HealthFacts:
+    return of_store(hubs=[LeafNote(url="nats://h:7", pid=7, told_ns=NOW - int(told * SECOND), **values)])
 
 
 def of_queue(*, workers: int = 1, newest_dead: float = 0, longest: float = 0, **values: Any) -> HealthFacts:
@@ -54,6 +58,10 @@ def of_queue(*, workers: int = 1, newest_dead: float = 0, longest: float = 0, **
          of_store(writer=WriterHold(7, 12.0)), of_store(writer=WriterHold(7, 9.0))),
         ("clock", "The clock went back: the newest message is of a time 3 h ahead of it.",
          of_store(newest={"a": ago(5), "b": ago(-3 * 3600)}), of_store(newest={"a": ago(5), "b": ago(-59)})),
+        ("hub", "The hub nats://h:7 is away: refused (2 attempts).", of_hub(5, reason="refused", attempts=2),
+         of_hub(5, connected_ns=1)),
+        ("hub", "No process is the leaf node of nats://h:7: process 7 told so last 2 h ago.",
+         of_hub(7200, connected_ns=1), of_hub(90_000, connected_ns=1)),
         ("unreadable", "It cannot be looked at: why", of_queue(error="why"), of_queue()),
         ("paused", "It is paused, and 34,000 jobs wait.", of_queue(paused=True, pending=34_000), of_queue(pending=1)),
         ("paused", "It is paused.", of_queue(paused=True), of_queue()),

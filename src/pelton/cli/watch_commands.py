@@ -39,6 +39,7 @@ from pelton.cli.output import (
     write_line_as_is,
 )
 from pelton.connect import Jet
+from pelton.observe.alarms import hub_silence
 from pelton.runtime.processes import StopSignals
 from pelton.storage import LeafNote, StandbyLag
 
@@ -82,6 +83,8 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
 
 
 def _hub_text(hub: LeafNote, now: int) -> str:
+    if quiet := hub_silence(hub, now):
+        return f"no process is its leaf node: process {hub.pid} told so last {span_text(quiet)} ago"
     if not hub.connected_ns:
         return "not connected"
     since = span_text((now - hub.connected_ns) // SECOND)

@@ -43,6 +43,8 @@ CLOCK_S: Final = 60.0
 """How far the time of a message may lie ahead of the clock."""
 QUIET_HUB_S: Final = 20.0
 """For how long the leaf node of a hub has told nothing."""
+GONE_HUB_S: Final = 86_400.0
+"""For how long no process has been the leaf node of a hub: from then on the store is taken to have none."""
 STANDBY_S: Final = 60.0
 """For how long a standby has not held all of its store."""
 LOG_BYTES: Final = 10**9
@@ -107,17 +109,24 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
         yield Alarm("log", f"The log has grown to {bytes_text(facts.log_bytes)}: a process reads an old snapshot.")
 
     for hub in facts.hubs:
-        quiet = (facts.now - hub.told_ns) / SECOND
-        if quiet > QUIET_HUB_S:
-            yield Alarm(
-                "hub", f"No process is the leaf node of {hub.url}: the last one was heard {span_text(quiet)} ago."
-            )
+        if quiet := hub_silence(hub, facts.now):
+            if quiet <= GONE_HUB_S:
+                yield Alarm(
+                    "hub",
+                    f"No process is the leaf node of {hub.url}: process {hub.pid} told so last {span_text(quiet)} ago.",
+                )
         elif not hub.connected_ns:
             yield Alarm("hub", f"The hub {hub.url} is away: {hub.reason} ({_number_of(hub.attempts, 'attempt')}).")
     for one in facts.standbys:
         if one.seconds > STANDBY_S:
             lacks = f", and lacks {_number_of(one.messages, 'message')}" if one.messages else ""
             yield Alarm("standby", f"Standby {one.standby} was up to date {span_text(one.seconds // 1)} ago{lacks}.")
+
+
+def hub_silence(hub: LeafNote, now: int) -> float:
+    """Return for how many seconds the leaf node of a hub has told nothing; 0 if it is there, at ``now`` on the wall."""
+    quiet = (now - hub.told_ns) / SECOND
+    return quiet if quiet > QUIET_HUB_S else 0.0
 
 
 def _of_queue(queue: QueueSummary, facts: HealthFacts) -> Iterator[Alarm]:

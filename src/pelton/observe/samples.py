@@ -16,7 +16,7 @@ from typing import Final, Literal, NamedTuple, TypeVar, get_args
 from pelton.api import ConfigError
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.connect import Jet
-from pelton.observe.alarms import KINDS, QUIET_HUB_S, HealthFacts, alarms_of, health_facts
+from pelton.observe.alarms import KINDS, HealthFacts, alarms_of, health_facts, hub_silence
 from pelton.observe.holdings import INTERNAL, consumer_summaries, election_summaries, stream_summaries
 from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
@@ -215,8 +215,8 @@ def _store(path: str, now: float, wall_ns: int) -> Iterator[Sample]:
     for name, file in (("file", path), ("log", f"{path}-wal")):
         yield Sample(f"pelton_store_{name}_bytes", (), os.path.getsize(file) if os.path.exists(file) else 0)
     for hub in leafs_noted(path):
-        is_heard = (wall_ns - hub.told_ns) / SECOND <= QUIET_HUB_S
-        yield Sample("pelton_leaf_connected", (hub.url,), int(is_heard and bool(hub.connected_ns)))
+        is_connected = hub.connected_ns and not hub_silence(hub, wall_ns)
+        yield Sample("pelton_leaf_connected", (hub.url,), int(bool(is_connected)))
         yield Sample("pelton_leaf_rtt_seconds", (hub.url,), hub.rtt)
         for name in ("in_msgs", "out_msgs", "in_bytes", "out_bytes"):
             yield Sample(f"pelton_leaf_{name}", (hub.url,), getattr(hub, name))

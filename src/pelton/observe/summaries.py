@@ -459,6 +459,6 @@ class StoreSummary(msgspec.Struct, frozen=True, kw_only=True):
     writer_held: float = 0.0
     """For how many seconds it has been seen to hold it and to write nothing: 0 at the first look of this process."""
     hubs: Sequence[LeafNote] = ()
-    """The hubs whose leaf node the store is, as its process told last; none if no process is."""
+    """The hubs whose leaf node the store is, as its process told last, which may have been killed since."""
     standbys: Sequence[StandbyLag] = ()
     """How far the standbys of the store are behind it; beside a standby, how far it is behind its store."""
