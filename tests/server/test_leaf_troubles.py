@@ -13,6 +13,7 @@ import nats
 import pytest
 from msgspec.structs import replace
 from nats.aio.client import Client
+from nats.aio.msg import Msg
 
 from pelton.runtime import system_runtime
 from pelton.server import Server
@@ -265,6 +266,36 @@ async def test_two_ways_to_one_hub(started: Started, client_of: ClientOf, tmp_pa
             assert (await js.stream_info("S")).state.messages == 1
         await becomes(server, "")
         assert server.leafs.all[0].connects == 1
+
+
+async def test_a_group_with_members_at_two_hubs(started: Started, client_of: ClientOf, tmp_path: Path) -> None:
+    """Each message goes to one of them, and each hub gets its members' share, as by a nats-server."""
+    first, second = free_ports(2)
+    with (
+        nats_server(tmp_path / "1", domain="one", extra=listening(first)) as one,
+        nats_server(tmp_path / "2", domain="two", extra=listening(second)) as two,
+    ):
+        leaf = await started(leaf_remotes=remotes(first, second), domain="edge")
+        here, heard = await client_of(leaf), list[str]()
+        async with await nats.connect(one.url) as at_one, await nats.connect(two.url) as at_two:
+            await becomes(leaf, "", "")
+            for name, client in (("1", at_one), ("2", at_two), ("2", at_two), ("2", at_two)):
+
+                async def hear(_: Msg, name: str = name) -> None:
+                    heard.append(name)
+
+                await client.subscribe("work", "workers", cb=hear)
+                await linked(here, client)
+            for _ in range(400):
+                await here.publish("work", b"")
+            await here.flush()
+
+            async def number() -> int:
+                return len(heard)
+
+            await eventually(number, 400)
+            # By chance less than once in a billion runs.
+            assert 50 < heard.count("1") < 160
 
 
 async def test_a_hub_that_is_a_leaf_of_the_same_hub(started: Started, tmp_path: Path) -> None:

@@ -241,9 +241,14 @@ class LeafConnection(ClientConnection):
     def _subscribe(self, command: LeafSub) -> None:
         subject, queue = command.subject, command.queue
         key = _id_of(subject, queue)
-        if key in self.subscriptions or not is_filter(subject) or _is_denied(self.rights, subject):
+        if (known := self.subscriptions.get(key)) is not None:
+            assert isinstance(known, HubSubscription)
+            known.weight = max(command.weight, 1)
             return
-        one = self.subscriptions[key] = HubSubscription(self, self, key, subject, queue)
+        if not is_filter(subject) or _is_denied(self.rights, subject):
+            return
+        weight = max(command.weight, 1)
+        one = self.subscriptions[key] = HubSubscription(self, self, key, subject, queue, weight)
         self._link.account.subscribe(one)
 
     def _receive_message(self, message: LeafMessage) -> None:

@@ -28,6 +28,8 @@ _SHARED_UP_TO: Final = 1024
 _REMEMBERED_HEADS: Final = 8192
 _T = TypeVar("_T")
 _PORTION: Final = 256
+# As many members of a group count at one hub.
+_HEAVIEST: Final = 256
 
 
 async def in_portions(items: Iterable[_T], at_once: int = _PORTION) -> AsyncIterator[list[_T]]:
@@ -125,15 +127,19 @@ class Hub(Protocol):
     def forward(self, route: str, frame: MessageFrame, queues: Sequence[str]) -> bool:
         """Send a message, once, for whatever subscribes there, and these groups; return whether it may cross."""
 
+    def may_publish(self, subject: str) -> bool:
+        """Whether a message may cross."""
+
 
 class HubSubscription(ClientSubscription):
-    """What a hub wants."""
+    """What a hub wants; ``weight`` is how many members a group has there."""
 
-    __slots__ = ("hub",)
+    __slots__ = ("hub", "weight")
 
-    def __init__(self, hub: Hub, client: Receiver, sid: bytes, subject: str, queue: str) -> None:
+    def __init__(self, hub: Hub, client: Receiver, sid: bytes, subject: str, queue: str, weight: int) -> None:
         super().__init__(client, sid, subject, queue)
         self.hub: Hub = hub
+        self.weight: int = weight
 
 
 class Targets(NamedTuple):
@@ -319,7 +325,11 @@ class Router:
             else:
                 chosen.setdefault(one.hub, [])
         for name, members in groups.items():
-            # Mostly there is one hub.
+            # Mostly there is one hub. Of several, each gets as much as its members' share is.
+            if len(members) > 1:
+                fit = [one for one in members if one.hub.may_publish(route)] or members
+                picked = self._choose([one for one in fit for _ in range(min(one.weight, _HEAVIEST))])
+                members = [one for one in fit if one is picked]
             chosen.setdefault(members[0].hub, []).append(name)
         return sum([hub.forward(route, frame, queues) for hub, queues in chosen.items()])
 
