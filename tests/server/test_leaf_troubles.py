@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import urllib.request
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import nats
 import pytest
@@ -191,6 +193,34 @@ async def test_a_credentials_file(started: Started, tmp_path: Path) -> None:
     with nats_server(tmp_path / "hub", jetstream=False, extra=extra):
         server = await started(leaf_remotes=remotes(port, credentials=str(tmp_path / "edge.creds")))
         await becomes(server, "")
+
+
+async def test_what_leafz_tells(started: Started, client_of: ClientOf, tmp_path: Path) -> None:
+    """The fields of a nats-server that is a leaf node of the same hub, and what the hub has asked for."""
+    (port, monitoring) = free_ports(2)
+    remote = f'leafnodes {{ remotes: [{{ url: "nats-leaf://127.0.0.1:{port}", deny_exports: ["b.>"] }}] }}'
+    with (
+        nats_server(tmp_path / "hub", jetstream=False, extra=listening(port)) as hub,
+        nats_server(tmp_path / "edge", jetstream=False, extra=f"{remote}\nserver_name: edge\nhttp: {monitoring}"),
+    ):
+        server = await started(leaf_remotes=remotes(port, deny_exports=("b.>",)))
+        await becomes(server, "")
+        async with await nats.connect(hub.url) as client:
+            await client.subscribe("orders.new")
+            await linked(await client_of(server), client)
+
+            def theirs(path: str) -> Any:
+                return json.loads(urllib.request.urlopen(f"http://127.0.0.1:{monitoring}/{path}").read())
+
+            told = await asyncio.to_thread(theirs, "leafz?subs=1")
+            [hub_there] = told["leafs"]
+            [hub_here] = (await REPORTS["leafz"](server, ReportParameters({"subs": "1"})))["leafs"]
+            assert hub_here.keys() == hub_there.keys()
+            assert "orders.new" in hub_here["subscriptions_list"]
+            assert hub_here["rtt"] != "0s"
+            [remote_there] = (await asyncio.to_thread(theirs, "varz"))["leaf"]["remotes"]
+            [remote_here] = (await REPORTS["varz"](server, ReportParameters({})))["leaf"]["remotes"]
+            assert remote_there.items() <= remote_here.items()
 
 
 async def test_tls(started: Started, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict, Unpack
 
 import msgspec
 
-from pelton.api import AccountLimits, ConfigError, JetStreamMissingError, ServerUnreachableError
+from pelton.api import AccountLimits, ConfigError, JetStreamMissingError, ServerRefusedError, ServerUnreachableError
 from pelton.api.arguments import check_fields, check_instance, check_known
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
@@ -49,6 +49,8 @@ _CLUSTER_SCHEMES: Final = ("nats", "tls", "context")
 # How often a domain is looked for that nobody answers for, and how long while the hub is connected.
 _LOOK_S: Final = 0.2
 _DOMAIN_S: Final = 3.0
+# What the reason says if a hub is there, and does not let this leaf node in.
+_REFUSED: Final = ("Authorization", "certificate", "credentials")
 _memory_stores = count(1)
 
 
@@ -400,7 +402,9 @@ async def _domain_by(
             elif connected.left == 0:
                 raise
             if deadline.left == 0:
-                raise ServerUnreachableError(settings.name, node.reason or "nobody answers there") from None
+                is_refused = any(word in node.reason for word in _REFUSED)
+                kind = ServerRefusedError if is_refused else ServerUnreachableError
+                raise kind(settings.name, node.reason or "nobody answers there") from None
         await runtime.clock.sleep(_LOOK_S)
 
 

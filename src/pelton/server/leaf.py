@@ -205,11 +205,12 @@ class LeafConnection(ClientConnection):
             self._open(self._early)
 
     def _on_refusal(self, command: HubRefusal) -> None:
-        _log.warning("the hub %s refuses: %s", self._link.url, command.text)
         if LOOP_DETECTED in command.text:
             self.close(LOOP)
         elif self.state != "open":
             self.close(command.text)
+        else:
+            _log.warning("the hub %s refuses: %s", self._link.url, command.text)
 
     def _on_violation(self, command: Violation) -> None:
         self.close(f"the hub breaks the protocol: {command.text}")

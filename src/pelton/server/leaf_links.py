@@ -37,7 +37,7 @@ from pelton.server.leaf_sources import LeafSources
 from pelton.server.settings.options import LeafRemoteConfig
 from pelton.server.settings.runtime import client_context
 from pelton.server.store_link import StoreLink
-from pelton.storage import LeafNote, note_leafs
+from pelton.storage import LeafNote, leafs_noted, note_leafs
 from pelton.wire.leaf_protocol import (
     LONGEST_HELLO,
     LOOP_PREFIX,
@@ -59,6 +59,8 @@ _LONGEST_PAUSE_S: Final = 30.0
 _TAKE_OVER_S: Final = 2.0
 # So often other processes are told how the hubs are, if nothing changes.
 _TELL_S: Final = 5.0
+_NOT_YET: Final = "it has not connected yet"
+_NO_TLS: Final = "it offers no TLS: give its leafnodes { tls { ... } }, or leave tls out here"
 _WRONG_PORT: Final = "it is no port for leaf nodes: give that of the hub's leafnodes { listen: ... }"
 
 
@@ -125,7 +127,7 @@ class LeafLink:
         self._runtime = runtime
         self._introduction = introduction
         self.url: str = shown_url(config.urls[0])
-        self.reason: str = "it has not connected yet"
+        self.reason: str = _NOT_YET
         self.connects: int = 0
         self._connected_ns = self._failures = 0
         self.connection: LeafConnection | None = None
@@ -221,6 +223,8 @@ class LeafLink:
             options = credentials_for(self.config, url, hub.nonce, self._introduction())
             connection = LeafConnection(self._host, self._shared, self._host.new_number(), self, hub, options, on_end)
             is_secret = hub.tls_required or parts.scheme == "tls" or self.config.tls is not None
+            if is_secret and not (hub.tls_required or hub.tls_available):
+                raise ConfigError(_NO_TLS)
             context = client_context(self.config.tls) if is_secret else None
             name = host if is_secret else None
             await loop.create_connection(lambda: connection, sock=raw, ssl=context, server_hostname=name)
@@ -314,7 +318,8 @@ class LeafLinks:
         states = [link.reason for link in links]
         told, before = self._told.get(account, (float("-inf"), []))
         # Of several processes the one that is connected tells.
-        if store is None or all(one == LOOP for one in states) or (states == before and now - told < _TELL_S):
+        is_other = all(one in (LOOP, _NOT_YET) for one in states)
+        if store is None or is_other or (states == before and now - told < _TELL_S):
             return
         self._told[account] = now, states
         note_leafs(store.path, [link.note() for link in links])
@@ -325,8 +330,10 @@ class LeafLinks:
             await sources.close()
         for link in self.all:
             await link.close()
-        for account in self._told:
-            note_leafs(self._host.settings.stores[account].path, ())
+        for path in [self._host.settings.stores[account].path for account in self._told]:
+            # Another process may have taken over.
+            if all(one.pid == os.getpid() for one in leafs_noted(path)):
+                note_leafs(path, ())
 
 
 def _rules(said: CrossingRules | None, denied: tuple[str, ...]) -> SubjectRules:

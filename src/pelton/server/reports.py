@@ -30,7 +30,7 @@ from pelton.api import (
     StreamList,
     rfc3339,
 )
-from pelton.api.times import enc_hook
+from pelton.api.times import enc_hook, format_duration
 from pelton.runtime import cpu_seconds, memory_bytes
 from pelton.server.account import ServerAccount
 from pelton.server.clients import Client
@@ -48,7 +48,7 @@ from pelton.server.observed import (
     subsz,
 )
 from pelton.server.router import in_portions
-from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig
+from pelton.server.settings.options import AccountConfig, ExportConfig, ImportConfig, LeafRemoteConfig
 
 R = TypeVar("R")
 _PAGE: Final = 1024
@@ -498,11 +498,12 @@ async def leafz(server: Observed, parameters: ReportParameters) -> dict[str, Any
     """Return the hubs that are connected, whose leaf node an account is."""
     wanted = parameters.text("acc")
     hubs = [link for link in server.leafs.open_links if wanted in ("", link.account.name)]
-    leafs = [_hub(link.account.name, link.connection) for link in hubs if link.connection is not None]
+    has_list = parameters.flag("subs")
+    leafs = [_hub(link.account.name, link.connection, has_list) for link in hubs if link.connection is not None]
     return {**_here(server), "leafnodes": len(leafs), "leafs": leafs}
 
 
-def _hub(account: str, hub: LeafConnection) -> dict[str, Any]:
+def _hub(account: str, hub: LeafConnection, has_list: bool) -> dict[str, Any]:
     host, _, port = hub.peer.rpartition(":")
     names = ("in_msgs", "out_msgs", "in_bytes", "out_bytes")
     return {
@@ -512,9 +513,10 @@ def _hub(account: str, hub: LeafConnection) -> dict[str, Any]:
         "account": account,
         "ip": host.strip("[]"),
         "port": int(port),
-        "rtt": span(hub.rtt or 0.0),
+        "rtt": format_duration(int((hub.rtt or 0.0) * _SECOND) // 1000 * 1000),
         **{name: getattr(hub, name) for name in names},
         "subscriptions": hub.num_subscriptions,
+        **({"subscriptions_list": [one.subject for one in hub.subscription_list]} if has_list else {}),
         "compression": "off",
     }
 
@@ -524,14 +526,20 @@ def _remotes(server: Observed) -> dict[str, Any]:
     remotes = [
         {
             "local_account": link.account.name,
-            "urls": [shown_url(url) for url in link.config.urls],
-            "deny": {"exports": list(link.config.deny_exports), "imports": list(link.config.deny_imports)},
+            "urls": [shown_url(url).partition("//")[2] for url in link.config.urls],
+            **_denied(link.config),
             "connected": link.is_open,
             **({"reason": link.reason} if link.reason else {}),
         }
         for link in server.leafs.all
     ]
     return {"remotes": remotes} if remotes else {}
+
+
+def _denied(config: LeafRemoteConfig) -> dict[str, Any]:
+    given = (("exports", config.deny_exports), ("imports", config.deny_imports))
+    denied = {name: list(subjects) for name, subjects in given if subjects}
+    return {"deny": denied} if denied else {}
 
 
 async def nothing(server: Observed, parameters: ReportParameters) -> dict[str, Any]:

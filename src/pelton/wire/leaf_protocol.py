@@ -66,6 +66,7 @@ class HubHello(msgspec.Struct, frozen=True, kw_only=True):
     version: str = ""
     headers: bool = False
     tls_required: bool = False
+    tls_available: bool = False
     nonce: str = ""
     domain: str = ""
     client_id: int = 0
