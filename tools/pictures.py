@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import pelton
+from pelton.api import MinuteNote
 from pelton.queue.model.naming import QueueNames
 from pelton.runtime import Ids, Random
 from pelton.testing.clock import ManualClock, ManualRuntime
@@ -44,6 +45,7 @@ PICTURES: Final = (
     Picture("dashboard-queue", "/queues/garage", 1400, 1180, is_dark=True),
     Picture("dashboard-job", "/queues/garage/jobs/{job}", 1400, 760),
     Picture("dashboard-flow", "/queues/garage/flows/{flow}", 1400, 700),
+    Picture("dashboard-stream", "/streams/orders", 1400, 560),
     Picture("dashboard-consumers", "/consumers", 1400, 330),
     Picture("dashboard-phone", "/", 390, 780),
 )
@@ -61,11 +63,11 @@ async def fill(path: Path) -> None:
         await garage.schedule("inspection", "inspect", kwargs={"car": "car1"}, cron="0 3 * * *")
         await jet.create_stream("orders", subjects=["orders.>"])
         await jet.create_stream("events", subjects=["events.>"])
-        for name in ("invoices", "shipping"):
-            await (await jet.stream("orders")).create_consumer(durable_name=name)
+        await (await jet.stream("orders")).create_consumer(durable_name="shipping")
         for number in range(4000):
             then.clock.advance(1.1)
             await jet.publish(f"orders.{number % 7}", json.dumps({"order": number, "total": number * 7 % 400}).encode())
+        await (await jet.stream("orders")).create_consumer(durable_name="invoices", deliver_policy="new")
         await note_hour(jet, now // MINUTE_NS)
 
 
@@ -80,6 +82,9 @@ async def note_hour(jet: pelton.Jet, minute: int) -> None:
         wait, run = 0.06 * slow**2 * rng.uniform(0.8, 1.2), 0.11 * slow * rng.uniform(0.9, 1.1)
         point = [one, ended, 0, depth, round(wait, 3), round(wait * 4, 3), round(run, 3), round(run * 2.2, 3)]
         hours.setdefault(one // 60, []).append(point)
+        # One of the consumers has never come.
+        backlogs = [["orders", "shipping", (one - minute + 75) * 54, 0], ["orders", "invoices", rng.randint(0, 40), 5]]
+        await jet.backend.call(MinuteNote(minute=one, data=json.dumps([one, True, backlogs, {}]).encode()))
     for hour, points in hours.items():
         await jet.publish(names.trend_subject(hour % 25), json.dumps(points).encode())
 

@@ -167,16 +167,19 @@ def test_fish(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(f"-a {name} -d" in lines[0] for name in COMMANDS)
 
 
+@pytest.mark.usefixtures("on_path")
 def test_zsh(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A person's zsh, on a terminal, who has not asked for any completions before."""
     needs("zsh")
     (folder / "completions").write_text(script("zsh", capsys))
     typed = ["source completions", 'pelton() { print -r -- "$@" >> answers }']
     typed += [f"pelton {text}\t" for text, _ in ONE]
-    typed += ["pelton stream purge a.pelton orders --ke\t", "exit"]
+    _fill("b.pelton")
+    typed += ["pelton stream purge a.pelton orders --ke\t", "pelton consumer info b.pelton orders pa\t", "exit"]
     at_terminal(folder, "zsh", "-f", "-i", lines=typed)
     expected = [" ".join([*text.split()[:-1], found]) for text, found in ONE]
-    assert (folder / "answers").read_text().splitlines() == [*expected, "stream purge a.pelton orders --ke"]
+    expected += ["stream purge a.pelton orders --ke", "consumer info b.pelton orders packer"]
+    assert (folder / "answers").read_text().splitlines() == expected
 
 
 def at_terminal(folder: Path, *command: str, lines: list[str]) -> None:

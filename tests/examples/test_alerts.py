@@ -17,6 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import pelton
 from pelton import metrics
+from pelton.moving import ContinuousBackup
 from pelton.observe import samples
 from pelton.storage import WriterHold, committer
 from tests.examples.test_prometheus import ALERTS, rules
@@ -90,6 +91,7 @@ async def test_each_rule_fires_on_a_store_in_trouble(tmp_path: Path, monkeypatch
         await jet.create_stream("s", subjects=["s.>"], max_msgs=3)
         await (await jet.stream("s")).create_consumer(durable_name="reader")
         await jet.publish_batch([("s.a", b"1"), ("s.a", b"2"), ("s.a", b"3")])
+    ContinuousBackup(str(tmp_path / "points")).add(path)
     with raw(Path(path)) as connection:
         connection.execute("UPDATE m_1 SET data=x'00' WHERE seq=2")
     async with pelton.open(path) as jet:

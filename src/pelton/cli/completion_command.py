@@ -21,7 +21,8 @@ from pelton.cli.output import write_lines
 if TYPE_CHECKING:
     from pelton.connect import Jet
 
-# Read by zsh, too, which has no mapfile. Names of files may hold spaces, the words may not.
+# Read by zsh, too, which has no mapfile, and takes a name after a colon for a modifier. Names of files may hold spaces,
+# the words may not.
 _BASH: Final = """\
 _pelton() {{
   local current="${{COMP_WORDS[COMP_CWORD]}}" previous="${{COMP_WORDS[COMP_CWORD-1]}}"
@@ -46,7 +47,7 @@ _pelton() {{
     *)
       case "$command $verb" in
         {names})
-          words="$words $(command pelton completion names -- "${{COMP_WORDS[@]:1:COMP_CWORD}}" \\
+          words="$words $(command pelton completion names -- "${{COMP_WORDS[@]:1:$COMP_CWORD}}" \\
             2>/dev/null | tr '\n' ' ')" ;;
       esac ;;
   esac
