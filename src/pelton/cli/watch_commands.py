@@ -29,15 +29,7 @@ from pelton.cli.arguments import (
     store_command,
     until_stopped,
 )
-from pelton.cli.output import (
-    plain,
-    write_done,
-    write_facts,
-    write_found,
-    write_json,
-    write_line,
-    write_line_as_is,
-)
+from pelton.cli.output import plain, write_done, write_facts, write_found, write_json, write_line, write_line_as_is
 from pelton.connect import Jet
 from pelton.observe.alarms import hub_silence
 from pelton.runtime.processes import StopSignals

@@ -490,17 +490,7 @@ class Delivery:
         c.dirty = True
         self._out.append(
             Delivered(
-                subject,
-                seq,
-                ts,
-                hdr,
-                data,
-                dseq,
-                deliveries,
-                0,
-                self._log.name,
-                c.name,
-                self._token_floor + dseq,
+                subject, seq, ts, hdr, data, dseq, deliveries, 0, self._log.name, c.name, self._token_floor + dseq
             )
         )
         return True

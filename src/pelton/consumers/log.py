@@ -561,7 +561,5 @@ def _group(consumer: ConsumerLog, group: str, now: int) -> PriorityGroupState:
 
 def _position(consumer_seq: int, stream_seq: int, last_active: int) -> SequenceInfo:
     return SequenceInfo(
-        consumer_seq=consumer_seq,
-        stream_seq=stream_seq,
-        last_active=rfc3339(last_active) if last_active else "",
+        consumer_seq=consumer_seq, stream_seq=stream_seq, last_active=rfc3339(last_active) if last_active else ""
     )

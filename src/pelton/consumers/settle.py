@@ -318,12 +318,7 @@ def follow_roll_ups(log: StreamLog, consumers: Iterable[ConsumerLog]) -> None:
 
 Answered = Literal["delivered", "due", "acked", "termed"]
 
-AFTER_ACK: Final[Mapping[AckKind, Answered]] = {
-    "ack": "acked",
-    "term": "termed",
-    "nak": "due",
-    "progress": "delivered",
-}
+AFTER_ACK: Final[Mapping[AckKind, Answered]] = {"ack": "acked", "term": "termed", "nak": "due", "progress": "delivered"}
 SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})
 
 

@@ -87,31 +87,24 @@ class Source(Protocol):
 
     def turn(self) -> AbstractContextManager[LogPosition]:
         """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
-        ...
 
     def end(self) -> LogPosition:
         """Return where the log ends."""
-        ...
 
     def write_log(self, begin: LogPosition | None, end: LogPosition, file: int) -> None:
         """Write the log from a place in it, or from its beginning, to the same place of another file."""
-        ...
 
     def write_file(self, file: int) -> None:
         """Write what the file holds to another one. With the log as it ends afterwards, that is the store."""
-        ...
 
     def begins_with(self, log: int, end: LogPosition) -> bool:
         """Whether the log begins with what another file holds up to there."""
-        ...
 
     def fence(self, by: str) -> None:
         """Tell the store that ``by`` has taken its place."""
-        ...
 
     def close(self) -> None:
         """Let go of the store. Idempotent."""
-        ...
 
 
 class SourceLog:
