@@ -17,9 +17,14 @@ LONG := $(BIN)/python -m pytest --timeout 0
 test: $(VENV)/.dev java
 	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "not slow" --hypothesis-profile quick $(ARGS)
 
-# The rest: long runs of Spark, three servers, killed processes, and more programs of each model.
+# The rest: long runs of Spark, three servers, killed processes, and more programs of each model; then six minutes of a proof,
+# which plays storms, cancellations, full disks and programs beside nats-server, too.
 test-slow: $(VENV)/.dev java
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" --hypothesis-profile same --simulated 200 --histories 10 $(ARGS)
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" --hypothesis-profile same --simulated 200 --histories 10 \
+		--deselect tests/storm/test_storm.py --deselect tests/storm/test_cancellation.py \
+		--deselect tests/storm/test_full_disks.py --deselect tests/differential/test_differential.py $(ARGS)
+	rm -f build/proof.json
+	$(BIN)/python -m tests.proof --hours 0.1 --record build/proof.json
 
 # Thousands of random programs on the engine and on nats-server; ARGS="--hypothesis-seed=N" repeats those of a seed.
 differential: $(VENV)/.dev

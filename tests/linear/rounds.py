@@ -50,6 +50,7 @@ class Worker:
                 self._process.kill()
             line = await self._line()
             if not line.endswith(b"\n") or line == b"\n":
+                assert line or 0 <= kill_after <= number, "a client died that nobody has killed"
                 break
             op = msgspec.json.decode(line, type=Op)
             said[op.called] = op

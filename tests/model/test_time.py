@@ -168,6 +168,13 @@ class TimeMachine(StoreMachine):
     def advance_far(self, seconds: float) -> None:
         self.pass_time(seconds)
 
+    @rule(times=st.integers(2, 4))
+    def advance_and_look(self, times: int) -> None:
+        """Let schedules fire again and again."""
+        for _ in range(times):
+            self.pass_time(1.0)
+            self.the_same()
+
     @rule(who=openers, subject=st.sampled_from((*SUBJECTS, *PLANS)))
     def purge(self, who: int, subject: str) -> None:
         self.model.advance(self.now)

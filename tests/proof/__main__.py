@@ -21,6 +21,7 @@ from typing import Final
 
 import msgspec
 
+from tests.proof.page import PAGE, record_at, write_page
 from tests.proof.play import round_of
 from tests.proof.record import RECORD, ProofRecord, code_here
 from tests.proof.rounds import ROUNDS, played
@@ -40,6 +41,7 @@ def main() -> int:
     parser.add_argument("--hours", type=float, default=_HOURS, help="for how long (8); all targets are in proportion")
     parser.add_argument("--seed", type=int, default=1, help="which rounds (1)")
     parser.add_argument("--record", type=Path, default=RECORD, help=f"where the record is ({RECORD})")
+    parser.add_argument("--page", action="store_true", help=f"write the figures of the record to {PAGE}, instead")
     parser.add_argument("--mutants", action="store_true", help="play planted faults, all or those named so, instead")
     parser.add_argument(
         "--within", type=float, default=WITHIN_S, help="in how many seconds a mutant is to be found (60)"
@@ -47,6 +49,9 @@ def main() -> int:
     parser.add_argument("--lanes", type=int, default=0, help="how many rounds are played at a time (by the cores)")
     parser.add_argument("--as-json", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.page:
+        write_page(record_at(given.record))
+        return 0
     if given.mutants:
         return _hunt(given.record, given.seed, given.rounds, given.within, given.lanes)
     if not given.rounds:
@@ -69,6 +74,8 @@ def _hunt(path: Path, seed: int, named: list[str], within_s: float, lanes: int) 
         record = ProofRecord.of(path, _commit(), code_here(), seed)
         record.mutants = {"planted": len(hunted), "found": len(hunted) - len(missed)}
         record.save(path)
+        if path == RECORD:
+            write_page(record)
     return 1 if missed else 0
 
 
@@ -90,6 +97,8 @@ class Proof:
         lanes = lanes or ceil((os.cpu_count() or 1) * _LANES_A_CORE)
         await asyncio.gather(*(self._lane() for _ in range(lanes)))
         record = self._record
+        if self._path == RECORD:
+            write_page(record)
         print(self._report())
         return 1 if record.violations else 0
 

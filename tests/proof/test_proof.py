@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 from tests.proof.mutants import MUTANTS
-from tests.proof.record import ProofRecord, Tried
+from tests.proof.page import PAGE, figures, record_at, with_figures
+from tests.proof.record import RECORD, ProofRecord, Tried
 from tests.proof.rounds import ROUNDS
 from tests.proof.sabotage import changed
 
@@ -33,6 +34,21 @@ def test_each_planted_fault_is_of_code_that_is_there_once() -> None:
     for one in MUTANTS:
         ast.parse(changed(one))
         assert {judge.partition(":")[0] for judge in one.judges} <= ROUNDS.keys(), one.name
+
+
+def test_the_page_for_users_has_the_figures_of_the_record() -> None:
+    page = PAGE.read_text()
+    assert page == with_figures(page, record_at(RECORD)), "python -m tests.proof --page writes them"
+
+
+def test_figures_are_those_of_a_record() -> None:
+    record = ProofRecord(
+        "0123456789ab", "c0de", seconds=1800, faults={"kill": 2400}, mutants={"planted": 9, "found": 8}
+    )
+    shown = figures(record)
+    assert "| processes killed (SIGKILL) | 2,400 |" in shown
+    assert "| planted faults that the judges found | 8 |" in shown
+    assert "0.5 hours, code `c0de`, begun at `0123456789`" in shown
 
 
 def test_a_record_counts_what_was_tried(tmp_path: Path) -> None:
