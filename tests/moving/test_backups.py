@@ -18,7 +18,7 @@ from msgspec.structs import replace
 import pelton
 from pelton.api import ConfigError, StoreBusyError, StoreError, StoreFullError, StoreKeyError
 from pelton.moving import BackupPoint, ContinuousBackup
-from pelton.moving.continuous_backup import AddressTarget, BackupTarget, FolderTarget
+from pelton.moving.continuous_backup import AddressTarget, BackupTarget, FolderTarget, _changed_pages
 from pelton.runtime import Runtime
 from pelton.storage import ReadOnlyDatabase, integers
 from pelton.storage.pages import page_snapshot
@@ -265,6 +265,36 @@ async def test_a_damaged_store_is_reported_and_makes_no_point(tmp_path: Path) ->
         with pytest.raises(StoreError, match="message 7 of table m_1 does not match its checksum"):
             backups.add(store)
     assert len(backups.points()) == 1
+
+
+async def test_a_flipped_bit_is_found_and_what_has_not_changed_is_not_read_again(tmp_path: Path) -> None:
+    store, backups, draw = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup"), Random(7)
+    await a_store(store, 30)
+    async with pelton.open(store) as jet:
+        sizes = [draw.choice([1, 300, 3900, 4100, 9000, 40_000]) for _ in range(300)]
+        await jet.publish_batch([(f"s.{n}", b"%05d" % n * (1 + size // 5)) for n, size in enumerate(sizes)])
+    with page_snapshot(os.fspath(store), None) as snapshot:
+        seqs = {seq for table in snapshot._tables() for (seq,) in snapshot._source.execute(f"SELECT seq FROM {table}")}
+        assert seqs <= set(snapshot._rows_on(range(1, snapshot.count + 1)) or ())
+        before = snapshot.digests()
+    backups.add(store)
+    sound = store.read_bytes()
+    # On a leaf, and on a page of a large payload that belongs to it.
+    for size in (300, 40_000):
+        data = bytearray(sound)
+        data[sound.rindex(b"%05d" % sizes.index(size) * 20) + 60] ^= 1
+        store.write_bytes(data)
+        with pytest.raises(StoreError, match="does not match its checksum"):
+            backups.add(store)
+    store.write_bytes(sound)
+    async with pelton.open(store) as jet:
+        await jet.publish_batch([("s.new", b"x" * size) for size in (10, 30_000)])
+    with page_snapshot(os.fspath(store), None) as snapshot:
+        rows = snapshot._rows_on(_changed_pages(before, snapshot.digests()))
+        assert rows is not None
+        assert 331 in rows
+        assert len(rows) < 60
+    assert backups.add(store).parent
 
 
 async def test_a_damaged_part_is_never_restored(tmp_path: Path) -> None:

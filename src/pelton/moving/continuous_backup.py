@@ -350,7 +350,7 @@ class ContinuousBackup:
         digests = snapshot.digests()
         changed = _changed_pages(before, digests)
         if changed:
-            self._check_sound(snapshot, path, key, is_full=is_full)
+            self._check_sound(snapshot, path, key, None if is_full else changed)
         now = self._runtime.clock.now()
         point = BackupPoint(
             number=points[-1].number + 1 if points else 1,
@@ -384,8 +384,9 @@ class ContinuousBackup:
         note_backup(path, _without_login(self._target.address), point.time_ns)
         return point
 
-    def _check_sound(self, snapshot: PageSnapshot, path: str, key: Key | None, *, is_full: bool) -> None:
-        found = snapshot.damage() or (verify(path, key) if is_full else [])
+    def _check_sound(self, snapshot: PageSnapshot, path: str, key: Key | None, changed: Sequence[int] | None) -> None:
+        """Raise StoreError if a store is damaged; ``changed``: the pages that no point has, None for a full point."""
+        found = snapshot.damage(changed) or (verify(path, key) if changed is None else [])
         if found:
             detail = f"it is damaged, and no point was made of it: {found[0]}; save what it holds with pelton salvage"
             raise StoreError(path, f"{detail}, or restore an earlier point")
