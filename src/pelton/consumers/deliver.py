@@ -435,13 +435,18 @@ class Delivery:
 
     def _hand_out(self, rows: Sequence[RowValues], claimed: Sequence[str] | None) -> None:
         c = self._c
-        seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
-        first, count = c.dseq + 1, len(rows)
-        numbers = range(first, first + count)
-        tokens = range(self._token_floor + first, self._token_floor + first + count)
-        names = (repeat(self._log.name), repeat(c.name))
-        once, none = repeat(1), repeat(0)
-        self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
+        first, count, token = c.dseq + 1, len(rows), self._token_floor + c.dseq + 1
+        seqs: Sequence[int]
+        if count == 1:
+            [(seq, ts, subject, hdr, data, _)] = rows
+            self._out.append(Delivered(subject, seq, ts, hdr, data, first, 1, 0, self._log.name, c.name, token))
+            seqs = (seq,)
+        else:
+            seqs, times, subjects, blocks, payloads, _ = zip(*rows, strict=True)
+            numbers, tokens = range(first, first + count), range(token, token + count)
+            names = (repeat(self._log.name), repeat(c.name))
+            once, none = repeat(1), repeat(0)
+            self._out += map(Delivered, subjects, seqs, times, blocks, payloads, numbers, once, none, *names, tokens)
         c.dseq += count
         c.delivered = max(c.delivered, *seqs)
         if c.config.ack_policy != "none":
@@ -452,7 +457,7 @@ class Delivery:
         due = due_after(c.config, 1, self._now)
         c.unsettled += len(seqs)
         c.due = min(c.due, due)
-        if claimed is None and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
+        if claimed is None and (len(seqs) == 1 or list(seqs) == list(range(seqs[0], seqs[-1] + 1))):
             self._runs.append((seqs[0], seqs[-1], number - seqs[0]))
             return
         numbers = range(number, number + len(seqs))

@@ -406,7 +406,10 @@ class Settlement:
 
     def _among(self, sequences: Collection[int]) -> tuple[str, tuple[int | str, ...]]:
         """Return the condition for rows of these messages, and maybe of others between them, with its bindings."""
-        first, last = min(sequences, default=0), max(sequences, default=0)
+        if len(sequences) == 1:
+            [first] = [last] = sequences
+        else:
+            first, last = min(sequences, default=0), max(sequences, default=0)
         if last - first < 4 * len(sequences):
             return "consumer=? AND seq BETWEEN ? AND ?", (self._c.id, first, last)
         listed = f"[{','.join(map(str, sequences))}]"

@@ -129,9 +129,10 @@ class Pulls:
     async def try_now(self, one: WaitingPull, *, waited: bool = False) -> Found:
         def attempt() -> Found | None:
             session = self._host.session
-            if session.registry.consumer(*one.key).log.advance_some(session.now()):
+            log, now = session.registry.consumer(*one.key), session.now()
+            if log.log.advance_some(now):
                 return None
-            return self.deliver(one, one.request, waited=waited)
+            return self.deliver(one, one.request, log, now, waited=waited)
 
         while True:
             future: asyncio.Future[Found | None] = self._host.stage(attempt, durable=False, at_once=True)
@@ -154,19 +155,16 @@ class Pulls:
 
     # --- in a transaction
 
-    def deliver(self, one: WaitingPull, request: PullRequest, *, waited: bool) -> Found:
+    def deliver(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int, *, waited: bool) -> Found:
         """Deliver to a pull what there is; ``request`` is what it asks for now, ``waited``: it was tried before."""
-        registry = self._host.session.registry
-        log = registry.consumer(*one.key)
         check_pull(request, log.config, log.log.name)
-        now = self._host.session.now()
         if log.is_idle(now) and not waited:
             # It has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=log.log.name, consumer=log.name)
         log.record_use(now)
         if log.config.priority_groups:
             return self._deliver_in_turn(one, request, log, now)
-        delivery = registry.delivery(log, request, now)
+        delivery = self._host.session.registry.delivery(log, request, now)
         return Found(delivery.run(), delivery.blocked)
 
     def _deliver_in_turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Found:
@@ -542,8 +540,10 @@ class StandingLine(Line):
         request = one.request
         no_wait = request.no_wait and request.expires_ns is None
         request = msgspec.structs.replace(request, batch=batch, max_bytes=max(left_bytes, 0), no_wait=no_wait)
+        session = self._host.session
         try:
-            found = self._pulls.deliver(one, request, waited=True)
+            log = session.registry.consumer(*one.key)
+            found = self._pulls.deliver(one, request, log, session.now(), waited=True)
         except ApiError as error:
             is_taken = isinstance(error, PinLostError) and one.is_waiting
             plan.ended.append((one, PIN_TAKEN if is_taken else PullStatus(error.code, error.description)))

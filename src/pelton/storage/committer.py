@@ -525,7 +525,8 @@ class Committer:
     def _after_commit(self) -> None:
         if self._unsynced and not self._syncing:
             self._sync()
-        self._tell_idle()
+        if self._idle:
+            self._tell_idle()
 
     def _sync(self) -> None:
         works, self._unsynced = self._unsynced, []
