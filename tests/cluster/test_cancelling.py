@@ -9,6 +9,7 @@ import pytest
 
 import pelton
 from tests.cluster.conftest import NatsServer
+from tests.conformance.cases.eventually import eventually
 
 _STEPS = range(0, 200, 5)
 
@@ -66,3 +67,20 @@ async def test_closing_the_store_waits_until_it_is_given_back(server: NatsServer
             found = task.result()
         await consumer.ack(found)
     assert (await consumer.info()).num_ack_pending == 0
+
+
+async def test_an_opening_that_is_given_up_leaves_no_connection(server: NatsServer) -> None:
+    async def opened() -> pelton.Jet:
+        return await pelton.open(server.url)
+
+    before = asyncio.all_tasks()
+    for steps in range(40):
+        task = asyncio.ensure_future(opened())
+        await _cancelled_after(steps, task)
+        if not task.cancelled():
+            await (await task).close()
+
+    async def left() -> set[str]:
+        return {str(task) for task in asyncio.all_tasks() - before}
+
+    await eventually(left, set[str]())

@@ -153,7 +153,8 @@ async def connect_client(
         await client.abandon()
         raise refusal(settings.name, complaints, str(error)) from None
     except BaseException:
-        client.cut()
+        # It may be connected by now, and would connect again if it were only cut.
+        await client.abandon()
         raise
     client.options["max_reconnect_attempts"] = _FOR_EVER
     version = client.connected_server_version
