@@ -63,11 +63,14 @@ async def fill(path: Path) -> None:
         await garage.schedule("inspection", "inspect", kwargs={"car": "car1"}, cron="0 3 * * *")
         await jet.create_stream("orders", subjects=["orders.>"])
         await jet.create_stream("events", subjects=["events.>"])
-        await (await jet.stream("orders")).create_consumer(durable_name="shipping")
+        for name in ("invoices", "shipping"):
+            await (await jet.stream("orders")).create_consumer(durable_name=name, ack_policy="all")
         for number in range(4000):
             then.clock.advance(1.1)
             await jet.publish(f"orders.{number % 7}", json.dumps({"order": number, "total": number * 7 % 400}).encode())
-        await (await jet.stream("orders")).create_consumer(durable_name="invoices", deliver_policy="new")
+        invoices = await (await jet.stream("orders")).consumer("invoices")
+        for _ in range(4):
+            await (await invoices.fetch(1000))[-1].ack()
         await note_hour(jet, now // MINUTE_NS)
 
 
