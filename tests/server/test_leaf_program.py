@@ -126,6 +126,33 @@ async def test_the_program_takes_from_streams_of_the_hub(hub: Hub, tmp_path: Pat
         await made.delete()
 
 
+async def test_a_hub_whose_acks_name_its_domain(tmp_path: Path) -> None:
+    """As newer servers have them: ``$JS.ACK.DOMAIN.HASH.…``, and so for flow control."""
+    (port,) = free_ports(1)
+    extra = f'leafnodes {{ listen: "127.0.0.1:{port}" }}\nfeature_flags {{ js_ack_fc_v2: true }}'
+    origin = pelton.StreamSource(name="O", external=pelton.External(api="$JS.hub.API"))
+    with nats_server(tmp_path / "hub", domain="hub", extra=extra) as server:
+        joined = leaf(Hub(server.url, f"nats://127.0.0.1:{port}"))
+        async with (
+            pelton.open(server.url) as near,
+            pelton.open(tmp_path / "edge.pelton", leaf=joined) as edge,
+            await edge.domain("hub") as far,
+        ):
+            made = await near.create_stream("O", subjects=["o"])
+            await near.publish_batch([("o", bytes(5000))] * 500)
+            copy = await edge.create_stream("M", mirror=origin)
+
+            async def stored() -> int:
+                return (await copy.info()).state.messages
+
+            await eventually(stored, 500)
+            consumer = await (await far.stream("O")).create_consumer(durable_name="d", ack_policy="explicit")
+            [message] = await consumer.fetch(1, timeout=5)
+            await message.ack()
+            info = await (await made.consumer("d")).info()
+            assert (info.num_ack_pending, info.ack_floor.stream_seq) == (0, 1)
+
+
 async def test_a_mirror_of_a_bucket_of_the_hub_is_written_through(hub: Hub, tmp_path: Path) -> None:
     path, origin = tmp_path / "edge.pelton", {"name": "cars", "domain": "hub"}
     async with pelton.open(hub.url) as near, pelton.open(path, leaf=leaf(hub)) as edge:

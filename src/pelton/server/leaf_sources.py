@@ -42,6 +42,7 @@ from pelton.api.times import Duration
 from pelton.engine.serving import Serving
 from pelton.runtime import Runtime, Signal
 from pelton.runtime.clock import within
+from pelton.server.interest import LeafInterest
 from pelton.server.router import ClientSubscription, MessageFrame, Router
 from pelton.server.store_link import StoreLink
 from pelton.sourcing import RemoteLink
@@ -75,6 +76,10 @@ class HubPort(Protocol):
     """What reaches the hub. ``changes`` tells that a connection began or ended."""
 
     changes: Signal
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a hub now."""
 
     def listen(self, subject: str, receive: Callable[[HubMessage], None]) -> Callable[[], None]:
         """Call back with what the hub sends to a subject; return how to end that."""
@@ -111,7 +116,9 @@ class HubSource:
             try:
                 await self._stay()
             except _NobodyError as error:
-                self._tell(str(error))
+                # That no hub is there is told by its connection.
+                if self._port.is_connected:
+                    self._tell(str(error))
             except ApiError as error:
                 self._tell(str(error))
                 await self._note(ErrorBody(code=error.code, err_code=error.err_code, description=error.description))
@@ -356,6 +363,7 @@ class SourcesAccount(Protocol):
     name: str
     router: Router
     link: StoreLink | None
+    leaf: LeafInterest | None
 
     def subscribe(self, subscription: ClientSubscription) -> None: ...
     def unsubscribe(self, subscription: ClientSubscription) -> None: ...
@@ -372,6 +380,11 @@ class AccountHubs:
         self._account = account
         self.changes: Signal = Signal()
         self._heard: dict[ClientSubscription, Callable[[HubMessage], None]] = {}
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a hub now."""
+        return self._account.leaf is not None and bool(self._account.leaf.hubs)
 
     def listen(self, subject: str, receive: Callable[[HubMessage], None]) -> Callable[[], None]:
         """Call back with what the hub sends to a subject; return how to end that."""
