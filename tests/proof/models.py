@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -38,6 +39,9 @@ from tests.queue.limits.test_simulated import shop
 from tests.queue.programs.cast import MAX_ATTEMPTS
 from tests.queue.programs.program import Program, opened
 from tests.queue.programs.test_programs import TOLERANCE, Stage
+from tests.simulation.judge import judge
+from tests.simulation.program import drawn
+from tests.simulation.stage import play
 
 MACHINES: Final[tuple[type[RuleBasedStateMachine], ...]] = (
     StreamMachine,
@@ -152,6 +156,23 @@ async def keys(folder: Path, seed: int) -> Tried:
     for number in range(_WORLDS):
         violations += map(str, await keyed_shop(seed * _SIMULATED + number).run(20, 30.0))
     return Tried(models=_WORLDS, violations=violations)
+
+
+async def simulation(folder: Path, seed: int) -> Tried:
+    """Simulate processes of a store that are killed and stopped, whose disks fill and whose clocks are set."""
+    return await asyncio.to_thread(_simulated, seed)
+
+
+def _simulated(seed: int) -> Tried:
+    tried, violations = Counter[str](), list[str]()
+    for number in range(seed * _SIMULATED, (seed + 1) * _SIMULATED):
+        program = drawn(number)
+        played = play(program)
+        tried["notes"] += len(played.history)
+        tried["faults"] += sum(note.kind == "fault" for note in played.history)
+        violations += [f"simulation {number}: {one.rule}: {one.text}" for one in judge(program, played.history)]
+    faults = {"simulated": tried["faults"]}
+    return Tried(faults=faults, models=_SIMULATED, operations=tried["notes"], violations=violations)
 
 
 # --- tokens

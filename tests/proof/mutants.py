@@ -61,8 +61,8 @@ _STORAGE: Final = (
     Mutant(
         "the checksum of a message is not verified",
         "storage/messages.py",
-        "        return row_checksum(seq, ts, subject, hdr, data) == crc\n",
-        "        return True\n",
+        "    try:\n        return row_checksum(seq, ts, subject, hdr, data) == crc\n",
+        "    try:\n        return True\n",
         ("damage",),
     ),
     Mutant(
@@ -451,4 +451,45 @@ _QUEUE: Final = (
         ("jobs",),
     ),
 )
-MUTANTS: Final[tuple[Mutant, ...]] = (*_STORAGE, *_STREAMS, *_CONSUMERS, *_BUCKETS_AND_LOCKS, *_QUEUE)
+_SIMULATED: Final = (
+    Mutant(
+        "a sleep of a job is over at once",
+        "queue/run/context.py",
+        "        until = now + int(limit * 1e9) if record is None else record.until\n",
+        "        until = now + int(limit * 5e8) if record is None else record.until\n",
+        ("simulation",),
+    ),
+    Mutant(
+        "a schedule fires twice for each time",
+        "streams/log.py",
+        "    _produce(appender, firing.subject, hdr, row.data, schedule, following, now)\n    if",
+        "    _produce(appender, firing.subject, hdr, row.data, schedule, following, now)\n"
+        "    _produce(appender, firing.subject, hdr, row.data, schedule, following, now)\n"
+        "    if",
+        ("simulation",),
+    ),
+    Mutant(
+        "a schedule misses every second time",
+        "streams/log.py",
+        "        state.timers.put(firing._replace(due=following))\n",
+        "        state.timers.put(firing._replace(due=2 * following - firing.due))\n",
+        ("simulation",),
+    ),
+    Mutant(
+        "the slots of running jobs are not extended",
+        "queue/run/leases.py",
+        "        for ack in acks:\n            for place in self._slots.get(ack.seq, ()):\n",
+        "        for ack in acks[:0]:\n            for place in self._slots.get(ack.seq, ()):\n",
+        ("simulation",),
+    ),
+    Mutant(
+        "leases of jobs are not extended",
+        "queue/run/leases.py",
+        "if not lease.lost and lease.clock.is_due(now)]\n",
+        "if False]\n",
+        ("simulation",),
+    ),
+)
+MUTANTS: Final[tuple[Mutant, ...]] = (
+    *_STORAGE, *_STREAMS, *_CONSUMERS, *_BUCKETS_AND_LOCKS, *_QUEUE, *_SIMULATED,
+)  # fmt: skip

@@ -43,6 +43,7 @@ ROUNDS: Final[dict[str, Round]] = {
     "jobs": Round("models", 16),
     "limits": Round("models", 16),
     "tokens": Round("models", 30),
+    "simulation": Round("models", 40),
     "damage": Round("models", 2_000, "flip"),
 }
 

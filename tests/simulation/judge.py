@@ -2,7 +2,7 @@
 
 - ``holder``: the attempts of a job, and in an exclusive queue those of a key, do not overlap, and their tokens grow. An
   attempt whose process was killed is over then; one whose process was stopped for long may learn late that it was
-  replaced, and has no effect.
+  replaced, but within a lease, and has no effect.
 - ``outcome``: a job that was accepted ends, once; it completes only if its function has returned, fails only after all
   its attempts or because it says so, is cancelled only if somebody asked for it; it does not start afterwards.
 - ``limit``: no more attempts run at a time than a limit allows.
@@ -70,8 +70,9 @@ class History:
         self.calm: float = next((note.at for note in self.of("calm")), inf)
         self.acts: dict[int, Act] = {act.number: act for act in program.acts if act.kind == "enqueue"}
         self._killed: dict[str, float] = {}
-        self._stops: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+        self.stops: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
         self._note_faults()
+        self.ends: dict[tuple[str, int, str], Note] = {}
         self.attempts: list[Attempt] = self._attempts()
         self.by_id: dict[str, list[Attempt]] = _grouped(self.attempts, lambda attempt: attempt.start.id)
 
@@ -87,21 +88,20 @@ class History:
             elif note.name == "stop":
                 since.setdefault(note.who, note.at)
             elif note.name == "go on" and note.who in since:
-                self._stops[note.who].append((since.pop(note.who), note.at))
+                self.stops[note.who].append((since.pop(note.who), note.at))
         for who, at in since.items():
-            self._stops[who].append((at, inf))
+            self.stops[who].append((at, inf))
 
     def _attempts(self) -> list[Attempt]:
-        ends: dict[tuple[str, int, str], Note] = {}
         for note in self.notes:
             if note.kind in ("end", "lost"):
-                ends.setdefault((note.id, note.token, note.who), note)
-        return [self._attempt(start, ends.get((start.id, start.token, start.who))) for start in self.of("start")]
+                self.ends.setdefault((note.id, note.token, note.who), note)
+        return [self._attempt(start, self.ends.get((start.id, start.token, start.who))) for start in self.of("start")]
 
     def _attempt(self, start: Note, end: Note | None) -> Attempt:
         until = min(self._killed.get(start.who, self.over), self.over) if end is None else end.at
         how = "" if end is None or end.kind == "lost" else end.value
-        for stopped, went_on in self._stops[start.who]:
+        for stopped, went_on in self.stops[start.who]:
             if went_on - stopped > _LONG_STOP_S and start.at < went_on + _MOMENT_S and stopped < until:
                 # Others may have begun to run it meanwhile.
                 until = max(start.at, min(until, stopped))
@@ -113,7 +113,7 @@ class History:
 
     def was_stopped(self, who: str, at: float) -> bool:
         """Whether a process has just gone on after a long stop: what it begins now may have been given to another."""
-        return any(a <= at <= b + LEASE_S and b - a > _LONG_STOP_S for a, b in self._stops[who])
+        return any(a <= at <= b + LEASE_S and b - a > _LONG_STOP_S for a, b in self.stops[who])
 
 
 Check = Callable[[History], Iterator[Broken]]
@@ -137,6 +137,18 @@ def _one_holder(history: History) -> Iterator[Broken]:
                 yield _broken("holder", later.start, f"its token is not above {earlier.start.token}")
 
 
+def _told(history: History) -> Iterator[Broken]:
+    """Yield attempts that go on for long after they were replaced, and their process could have told them."""
+    for attempts in history.by_id.values():
+        for earlier, later in pairwise(attempts):
+            end = history.ends.get((earlier.start.id, earlier.start.token, earlier.start.who))
+            if end is None or later.start.at > end.at or later.start.token == earlier.start.token:
+                continue
+            went_on = [b for _, b in history.stops[earlier.start.who] if b < end.at]
+            if end.at > max([later.start.at, *went_on]) + LEASE_S:
+                yield _broken("holder", end, f"it was not told that attempt {later.start.attempt} had begun")
+
+
 def _overlaps(rule: str, attempts: Sequence[Attempt], limit: int) -> Iterator[Broken]:
     for place, attempt in enumerate(attempts):
         others = [one.start for one in attempts[:place] if one.until > attempt.start.at]
@@ -148,6 +160,7 @@ def _overlaps(rule: str, attempts: Sequence[Attempt], limit: int) -> Iterator[Br
 def _outcomes(history: History) -> Iterator[Broken]:
     outcomes = {note.number: note for note in history.of("outcome")}
     cancelled = {note.number: note for note in history.of("cancelled")}
+    letters = {note.id for note in history.of("letter")}
     troubles = sum(note.name in ("kill", "exit", "stop") for note in history.of("fault"))
     for number, accepted in history.accepted.items():
         outcome = outcomes.get(number)
@@ -166,9 +179,22 @@ def _outcomes(history: History) -> Iterator[Broken]:
                 yield _broken("outcome", outcome, f"it has failed after {most} attempts")
         elif outcome.name != "cancelled" or not (number in cancelled or {"cancel", "discard"} & set(names)):
             yield _broken("outcome", outcome, f"it is {outcome.name}, and nobody asked for that")
+        if outcome.name == "failed" and accepted.id not in letters:
+            yield _broken("outcome", outcome, "it has failed and left no dead letter")
+        if outcome.name in ("completed", "failed"):
+            yield from _taken_over(history, outcome, mine)
         if number in cancelled and outcome.name not in ("cancelled", "completed", "failed"):
             yield _broken("outcome", outcome, f"it was cancelled, and is {outcome.name}")
         yield from _starts_after(history, mine, cancelled.get(number))
+
+
+def _taken_over(history: History, outcome: Note, mine: list[Attempt]) -> Iterator[Broken]:
+    """Yield what has taken effect of an attempt that was replaced before it ended."""
+    for earlier, later in pairwise(mine):
+        ended = history.ends.get((earlier.start.id, earlier.start.token, earlier.start.who))
+        is_late = ended is not None and later.start.at + _MOMENT_S < ended.at
+        if earlier.start.attempt == outcome.attempt < later.start.attempt and is_late:
+            yield _broken("outcome", outcome, f"attempt {later.start.attempt} had begun when this one ended")
 
 
 def _starts_after(history: History, mine: list[Attempt], cancelled: Note | None) -> Iterator[Broken]:
@@ -339,7 +365,7 @@ def _stuck(history: History) -> Iterator[Broken]:
 
 
 CHECKS: Final[tuple[Check, ...]] = (
-    _one_holder, _outcomes, _limits, _uniques, _order, _steps, _naps, _flows, _schedules, _tokens, _stuck,
+    _one_holder, _told, _outcomes, _limits, _uniques, _order, _steps, _naps, _flows, _schedules, _tokens, _stuck,
 )  # fmt: skip
 
 

@@ -112,7 +112,7 @@ class _Draw:
         for place in range(chance.choice((0, 1, 1, 2, 3))):
             match chance.choices(("work", "step", "nap"), (5, 3, 1))[0]:
                 case "work":
-                    moves.append(["work", chance.choice((0.0, 0.1, 0.5, 3.0))])
+                    moves.append(["work", chance.choice((0.0, 0.0, 0.1, 0.1, 0.5, 0.5, 3.0, 3.0, 9.0))])
                 case "step":
                     moves.append(["step", f"s{place}", chance.choice((0.0, 0.4))])
                 case "nap":

@@ -25,7 +25,7 @@ from tests.simulation.program import LEASE_S, MAX_ATTEMPTS, Act, Program
 
 NoteKind = Literal[
     "asked", "accepted", "cancelled", "flow", "limited", "scheduled", "start", "called", "step", "napping", "end",
-    "lost", "hold", "outcome", "flow outcome", "fault", "calm", "error", "stuck",
+    "lost", "hold", "outcome", "letter", "flow outcome", "fault", "calm", "error", "stuck",
 ]  # fmt: skip
 _BACKOFF: Final = pelton.Backoff(base=0.2, factor=2, cap=1.0)
 _CALM_S: Final = 15.0
@@ -316,6 +316,8 @@ class Stage:
                 name=outcome.state,
                 value=result,
             )
+        async for letter in queue.dead_letters():
+            self.note("letter", process.name, id=letter.outcome.id)
         for number, flow_id in self._flows.items():
             try:
                 info = await queue.flow(flow_id).outcome(timeout=_PATIENCE_S)
