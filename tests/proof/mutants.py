@@ -93,7 +93,7 @@ _STREAMS: Final = (
         "streams/publish_checks.py",
         "    duplicate = target.reader.known_id(asked.msg_id, now) if asked.msg_id else None\n",
         "    duplicate = None\n",
-        ("programs", "models:0+11"),
+        ("models:0+11", "programs"),
     ),
     Mutant(
         "message ids are forgotten after a restart",
@@ -196,7 +196,7 @@ _CONSUMERS: Final = (
         "consumers/deliver.py",
         "        if 0 < c.config.max_deliver <= deliveries:\n",
         "        if 0 < c.config.max_deliver < deliveries:\n",
-        ("programs", "models:1+11", "models:2+11"),
+        ("models:2+11", "models:1+11", "programs"),
     ),
     Mutant(
         "a work queue keeps what was acknowledged",
@@ -217,7 +217,7 @@ _CONSUMERS: Final = (
         "consumers/deliver.py",
         "        return not self._full and not self._held and len(self._out) < self._batch and c.unsettled < c.room\n",
         "        return not self._full and not self._held and len(self._out) < self._batch and c.unsettled <= c.room\n",
-        ("programs", "models:1+11"),
+        ("models:1+11", "programs"),
     ),
     Mutant(
         "a key is free before its job has settled",

@@ -18,7 +18,7 @@ from tests.proof.sabotage import changed
 
 def test_a_proof_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
     path = tmp_path / "proof.json"
-    command = [sys.executable, "-m", "tests.proof", "--record", str(path), "--hours"]
+    command = [sys.executable, "-m", "tests.proof", "--record", str(path), "--lanes", "1", "--hours"]
     subprocess.run([*command, "0.0005"], check=True)
     first = msgspec.json.decode(path.read_bytes(), type=ProofRecord)
     assert sum(first.rounds.values()) > 0
