@@ -48,7 +48,6 @@ class ServedStore:
         self._program = ["-m", module, *given]
         self._process: subprocess.Popen[bytes] | None = None
         self._log: list[bytes] = []
-        self._ready = threading.Event()
         self.port = -1
 
     @property
@@ -69,13 +68,14 @@ class ServedStore:
 
     def start(self) -> None:
         """Start, and return when it accepts connections. Raises ServedStoreError."""
-        self._ready.clear()
+        # Of its own: who reads the log of the last one may not have seen its end.
+        ready = threading.Event()
         self._log.clear()
         store = [] if self._store is None else [str(self._store)]
         command = [sys.executable, *self._program, "serve", *store, "-p", str(self.port), *self._flags]
         self._process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL)
-        threading.Thread(target=self._read, args=(self._process,), daemon=True).start()
-        if not self._ready.wait(_START_S) or self._process.poll() is not None:
+        threading.Thread(target=self._read, args=(self._process, ready), daemon=True).start()
+        if not ready.wait(_START_S) or self._process.poll() is not None:
             self.kill()
             raise ServedStoreError(self.log)
 
@@ -103,7 +103,7 @@ class ServedStore:
         assert self._process is not None
         return self._process.wait(_START_S)
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: subprocess.Popen[bytes], ready: threading.Event) -> None:
         """Read its log, so that the pipe never fills."""
         assert process.stderr is not None
         with process.stderr as lines:
@@ -112,9 +112,9 @@ class ServedStore:
                 if found := _LISTENING.search(line):
                     self.port = int(found[2])
                 if _READY in line:
-                    self._ready.set()
+                    ready.set()
         # It has ended: wake those that wait for it.
-        self._ready.set()
+        ready.set()
 
 
 @contextmanager

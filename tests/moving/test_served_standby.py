@@ -6,17 +6,19 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import pelton
-from pelton.api import ConfigError, ServerPermissionError, StoreStandbyError
+from pelton.api import ConfigError, PeltonError, ServerPermissionError, StoreStandbyError
 from pelton.engine.salvage import recount
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.promotion import open_writer
+from pelton.storage import Fault
+from pelton.storage.standby import StandbyWriter
 from pelton.storage.store_file import note_of
 from tests.kit.served import ServedStore, served_store
 from tests.moving.test_copy import make_shop
@@ -51,6 +53,21 @@ class Remote:
         assert recount(self.standby) == []
 
 
+def in_a_child(writer: StandbyWriter) -> None:
+    """A forked child gets an error, and takes nothing from its parent."""
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            writer.turn()
+        except (Fault, PeltonError) as error:
+            status = 0 if "fork" in str(error) else 2
+        finally:
+            os._exit(status)
+    assert os.waitpid(child, 0)[1] == 0
+    writer.turn()
+
+
 @pytest.fixture
 async def remote(tmp_path: Path) -> AsyncIterator[Remote]:
     await make_shop(str(tmp_path / "shop.pelton"))
@@ -59,13 +76,21 @@ async def remote(tmp_path: Path) -> AsyncIterator[Remote]:
         yield Remote(tmp_path, server)
 
 
+async def load(address: str, acknowledged: list[int]) -> None:
+    with suppress(PeltonError):
+        async with pelton.open(address, patience=1) as jet:
+            while True:
+                acknowledged.append((await jet.publish("load", b"")).seq)
+
+
 async def test_it_is_followed_cut_off_and_promoted(remote: Remote) -> None:
     async with pelton.open(remote.address()) as jet:
-        await jet.create_stream("more", subjects=["more"])
+        await jet.create_stream("more", subjects=["more", "load"])
         with remote.writer("named:p") as writer:
             assert writer.turn() is True
             remote.check()
             assert writer.turn() is False
+            in_a_child(writer)
             for size in (10, 900_000, 5000):
                 await asyncio.gather(*(jet.publish("more", b"x" * size) for _ in range(5)))
                 fold_log(remote.store, None, "FULL")
@@ -74,6 +99,9 @@ async def test_it_is_followed_cut_off_and_promoted(remote: Remote) -> None:
         with remote.writer() as writer:
             await jet.publish("more", b"")
             assert writer.turn() is True
+        with closing(open_writer(remote.store, remote.standby + "-too", None)) as beside:
+            beside.turn()
+            in_a_child(beside)
         with pytest.raises(ServerPermissionError, match="by name"), remote.writer("wide:p"):
             pass
         assert standby_status(remote.standby, source=remote.address()).lag_messages == 0
@@ -82,14 +110,22 @@ async def test_it_is_followed_cut_off_and_promoted(remote: Remote) -> None:
         with pytest.raises(ConfigError, match="is not the store"):
             standby_status(remote.standby, source="nats://other:4222")
     assert "all:p" not in str(note_of(remote.standby))
+    acknowledged: list[int] = []
+    loading = asyncio.ensure_future(load(remote.address(), acknowledged))
+    while len(acknowledged) < 10:
+        await asyncio.sleep(0)
     assert (await promote(remote.standby, source=remote.address())).is_complete
+    await loading
     async with pelton.open(remote.standby) as jet:
+        for seq in acknowledged:
+            assert (await (await jet.stream("more")).get_message(seq)).subject == "load"
         assert (await (await jet.stream("more")).get_last_message("more")).data == b"last"
     with pytest.raises(StoreStandbyError, match="replaced"):
         async with pelton.open(remote.store):
             pass
     assert remote.server.wait() == 1
     assert "replaced" in remote.server.log
+    assert "Traceback" not in remote.server.log
 
 
 @pytest.mark.parametrize("stopped", [False, pytest.param(True, id="stopped")])
