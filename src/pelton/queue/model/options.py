@@ -226,13 +226,13 @@ class JobOptions(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     ``expired``. ``priority`` is from 0 to 3; jobs with a higher one start first. Jobs of different ``tenant`` start in
     turns, however many each has waiting. ``unique`` allows one unfinished job with the same ``"arguments"`` (and the
     same function and key), one of the same ``"key"``, or one of another text, which you choose: of the same
-    ``tenant``, if it has one. With ``replace``, one that is still scheduled gets the new arguments and the new time
-    instead (debounce). ``unique_until="started"`` allows the next one as soon as a worker has begun the job, and
-    ``unique_for`` (seconds, from now on) none for so long, even if the job ends before, unless it is cancelled while
-    no worker holds it. ``id`` is your own name for the job: while it is unfinished, no other job of the queue, or of
-    its ``tenant``, gets the same. ``idempotency_key`` makes it safe to repeat the call within two minutes. For a
-    duplicate, you get the handle of the first job, whose ``duplicate`` is True; with ``on_duplicate="raise"``, one of
-    a unique job raises DuplicateJobError.
+    ``tenant``, if it has one, and in an exclusive queue of the same ``key``. With ``replace``, one that is still
+    scheduled gets the new arguments and the new time instead (debounce). ``unique_until="started"`` allows the next
+    one as soon as a worker has begun the job, and ``unique_for`` (seconds, from now on) none for so long, even if the
+    job ends before, unless it is cancelled while no worker holds it. ``id`` is your own name for the job: while it is
+    unfinished, no other job of the queue, or of its ``tenant`` or exclusive ``key``, gets the same.
+    ``idempotency_key`` makes it safe to repeat the call within two minutes. For a duplicate, you get the handle of the
+    first job, whose ``duplicate`` is True; with ``on_duplicate="raise"``, one of a unique job raises DuplicateJobError.
     """
 
     key: str = ""
