@@ -277,7 +277,11 @@ def _show_standby(options: argparse.Namespace) -> int:
 
     path, source = options.target or options.source, options.source if options.target else None
     found = standby_status(path, key=key_of(options), source=source)
-    behind = "not known" if found.lag_messages is None else f"{found.lag_messages:,} messages"
+    behind = (
+        "not known"
+        if found.lag_messages is None
+        else f"{found.lag_messages:,} message{'s' * (found.lag_messages != 1)}"
+    )
     ago = "" if found.lag_seconds is None else f", {span_text(found.lag_seconds)}"
     facts: dict[str, Cell] = {
         "store": found.source,
