@@ -527,7 +527,7 @@ def _remotes(server: Observed) -> dict[str, Any]:
         {
             "local_account": link.account.name,
             "urls": [shown_url(url).partition("//")[2] for url in link.config.urls],
-            **_denied(link.config),
+            **_denials_of(link.config),
             "connected": link.is_open,
             **({"reason": link.reason} if link.reason else {}),
         }
@@ -536,7 +536,7 @@ def _remotes(server: Observed) -> dict[str, Any]:
     return {"remotes": remotes} if remotes else {}
 
 
-def _denied(config: LeafRemoteConfig) -> dict[str, Any]:
+def _denials_of(config: LeafRemoteConfig) -> dict[str, Any]:
     given = (("exports", config.deny_exports), ("imports", config.deny_imports))
     denied = {name: list(subjects) for name, subjects in given if subjects}
     return {"deny": denied} if denied else {}
