@@ -373,10 +373,10 @@ _QUEUE: Final = (
         ("limits", "jobs", "storm"),
     ),
     Mutant(
-        "a job that ends frees the slots of all",
+        "slots of other workers are not counted",
         "queue/model/limits.py",
-        "        self._mine.pop(job, None)\n",
-        "        self._mine.clear()\n",
+        "        return len(self._mine) + sum(map(len, self._others.values()))\n",
+        "        return len(self._mine)\n",
         ("limits", "jobs", "storm"),
     ),
     Mutant(
@@ -412,7 +412,7 @@ _QUEUE: Final = (
         "queue/model/limits.py",
         "        return None if reason is None else JobCancelledError(job_id, key, reason)\n",
         "        return None\n",
-        ("jobs",),
+        ("simulation", "jobs"),
     ),
     Mutant(
         "a second unfinished job of a unique name is stored",
@@ -420,7 +420,7 @@ _QUEUE: Final = (
         "        return None, self._handle(job_id, call.results, True)\n",
         "        form = JobMessage(names, call.job, exclusive=self._queue.exclusive)\n"
         "        return form.following(message, stored.seq), None\n",
-        ("jobs",),
+        ("simulation", "jobs"),
     ),
     Mutant(
         "what a job has left of its earlier attempts is not read",
@@ -434,21 +434,21 @@ _QUEUE: Final = (
         "queue/progress.py",
         "        self._open = [len(spec.after) for spec in specs]\n",
         "        self._open = [min(len(spec.after), 1) for spec in specs]\n",
-        ("jobs",),
+        ("simulation", "jobs"),
     ),
     Mutant(
         "a job of a flow runs though one before it has failed",
         "queue/progress.py",
         '            if self.specs[after].on_failure == "cancel":\n                self._bad[after] += bad\n',
         "",
-        ("jobs",),
+        ("simulation", "jobs"),
     ),
     Mutant(
         "a job's result does not reach its flow",
         "queue/progress.py",
         "                self.results[node] = event.result\n",
         "                pass\n",
-        ("jobs",),
+        ("simulation", "jobs"),
     ),
 )
 _SIMULATED: Final = (
