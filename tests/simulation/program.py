@@ -167,7 +167,7 @@ class _Draw:
 
     def _faults(self) -> None:
         chance = self._chance
-        weights = {"kill": 4, "stop": 4, "full": 1, "slow": 2, "machine clock": 1}
+        weights: dict[Kind, int] = {"kill": 4, "stop": 4, "full": 1, "slow": 2, "machine clock": 1, "clock": 1}
         # Of some kinds none, so that what one of them hides is seen.
         kinds = [kind for kind in weights if chance.random() < 0.5]
         for _ in range(chance.choice((0, 1, 3, 6, 12)) if kinds else 0):
@@ -181,5 +181,5 @@ class _Draw:
                     self._add("full", seconds=chance.choice((0.1, 1.0, 5.0)))
                 case "slow":
                     self._add("slow", seconds=chance.choice((0.5, 3.0)))
-                case "machine clock":
-                    self._add("machine clock", seconds=chance.choice((-3600.0, -3.0, 3.0, 3600.0)))
+                case _:
+                    self._add(kind, seconds=chance.choice((-3600.0, -3.0, 3.0, 3600.0)))

@@ -184,7 +184,7 @@ class Stage:
             return
         elif act.kind == "kill":
             self._kill(act.slot % len(self._slots), act.seconds)
-        elif act.kind in ("stop", "full", "slow"):
+        elif act.kind in ("stop", "full", "slow", "clock"):
             self._befall(process, act)
         elif (queue := self._queues.get(process.name)) is not None:
             process.spawn(self._ask(process, queue, act))
@@ -197,6 +197,8 @@ class Stage:
         elif act.kind == "full":
             process.is_full = True
             self.loop.call_later(act.seconds, setattr, process, "is_full", False)
+        elif act.kind == "clock":
+            process.ahead_ns += int(act.seconds * 1e9)
         else:
             process.slow_s = 0.1
             self.loop.call_later(act.seconds, setattr, process, "slow_s", 0.0)
