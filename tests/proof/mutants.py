@@ -434,21 +434,21 @@ _QUEUE: Final = (
         "queue/progress.py",
         "        self._open = [len(spec.after) for spec in specs]\n",
         "        self._open = [min(len(spec.after), 1) for spec in specs]\n",
-        ("simulation", "jobs"),
+        ("jobs", "simulation"),
     ),
     Mutant(
         "a job of a flow runs though one before it has failed",
         "queue/progress.py",
         '            if self.specs[after].on_failure == "cancel":\n                self._bad[after] += bad\n',
         "",
-        ("simulation", "jobs"),
+        ("jobs", "simulation"),
     ),
     Mutant(
         "a job's result does not reach its flow",
         "queue/progress.py",
         "                self.results[node] = event.result\n",
         "                pass\n",
-        ("simulation", "jobs"),
+        ("jobs", "simulation"),
     ),
 )
 _SIMULATED: Final = (
