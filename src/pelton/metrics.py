@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping, Sequence
+from socketserver import ThreadingMixIn
 from typing import Any, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
@@ -128,7 +129,9 @@ class MetricsServer:
         self._path = path
         self._internals = internals
         self._loop = asyncio.get_running_loop()
-        self._server: WSGIServer = make_server(host, port, self._answer, handler_class=_Quiet)
+        self._server: WSGIServer = make_server(
+            host, port, self._answer, server_class=_ThreadingServer, handler_class=_Quiet
+        )
         self.port: int = self._server.server_port
         self._serving = self._loop.run_in_executor(None, self._server.serve_forever, 0.1)
 
@@ -149,8 +152,20 @@ class MetricsServer:
         return [text]
 
 
+class _ThreadingServer(ThreadingMixIn, WSGIServer):
+    """Answers each connection on a thread, so that one which says nothing holds up no other, nor the end."""
+
+    daemon_threads = True
+    block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing of a client that went away, or was too slow."""
+
+
 class _Quiet(WSGIRequestHandler):
-    """A handler that does not log each request."""
+    """A handler that does not log each request, and gives up a client that is silent for ten seconds."""
+
+    timeout = 10.0
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""

@@ -16,9 +16,11 @@ from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
 import pelton
 from pelton.cli.watch_commands import _apps
+from pelton.dashboard.app import DashboardServer, RequestConnection
 from tests.cli.conftest import Run
 from tests.kit.served import ServedStore
 
@@ -112,11 +114,13 @@ def test_several_stores_are_one_page(tmp_path: Path) -> None:
 def test_a_dead_cluster_is_said_at_once(tmp_path: Path) -> None:
     with pelton.sync.open(tmp_path / "one.pelton") as jet:
         jet.queue("garage")
+        jet.queue("keys", exclusive=True)
     server = ServedStore(tmp_path / "one.pelton")
     server.start()
     try:
         with dashboard(server.url, "--allow-actions", warns=True) as url:
             assert "garage" in read(url)
+            assert "keys" in read(f"{url}queues/keys")
             server.kill()
             for page in ("queues/garage", "metrics"):
                 with pytest.raises(urllib.error.HTTPError, match="503") as refused:
@@ -124,6 +128,37 @@ def test_a_dead_cluster_is_said_at_once(tmp_path: Path) -> None:
                 assert server.url.removeprefix("nats://") in refused.value.read().decode()
     finally:
         server.stop()
+
+
+async def test_a_request_that_is_never_whole_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RequestConnection, "within", 0.1)
+    go_on = asyncio.Event()
+
+    async def slow(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
+        await go_on.wait()
+        await send({"type": "http.response.body", "body": b"well"})
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = DashboardServer(slow, listener)
+        serving = asyncio.create_task(server.serve())
+        asked = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
+        async with asyncio.timeout(60):
+            connections = [await asyncio.open_connection(*listener.getsockname()) for _ in range(3)]
+            (reader, writer), (silent, _), (half, begun) = connections
+            writer.write(asked)
+            begun.write(asked[:-2])
+            assert (await silent.read(), await half.read()) == (b"", b"")
+            # The answer to one that is whole takes as long as it takes.
+            go_on.set()
+            assert (await reader.readuntil(b"well")).startswith(b"HTTP/1.1 200")
+            writer.write(asked[:-2])
+            assert await reader.read() == b""
+            for _, one in connections:
+                one.close()
+                await one.wait_closed()
+            server.stop()
+            await serving
 
 
 @pytest.mark.parametrize("actions", [True, False])

@@ -192,6 +192,8 @@ def test_a_store_that_is_taken_for_another_word_is_told(
 
     monkeypatch.delenv("PELTON_STORE", raising=False)
     assert "the store comes first, unless PELTON_STORE names it" in error_of("jobs", "ls", "garage")
+    # Its store is an option.
+    assert "comes first" not in error_of("work", "shop:jobs")
     monkeypatch.setenv("PELTON_STORE", "shop.pelton")
     assert "PELTON_STORE names the store, 'shop.pelton'" in error_of("jobs", "ls", "other", "garage")
     assert "PELTON_STORE" not in error_of("jobs", "show", "garage")

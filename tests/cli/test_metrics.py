@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
+import urllib.parse
 import urllib.request
 
 import pytest
@@ -33,6 +35,9 @@ def test_metrics_are_served_until_a_signal(address: str) -> None:
         assert running.stdout is not None
         assert running.stderr is not None
         url = running.stdout.readline().split()[-1]
+        # A client that never ends its request holds up no other, nor the end.
+        silent = socket.create_connection(("127.0.0.1", urllib.parse.urlsplit(url).port), timeout=30)
+        silent.send(b"GET / HTTP/1.1\r\n")
         with urllib.request.urlopen(url, timeout=30) as answer:
             assert b'jetstream_stream_total_messages{stream_name="orders"} 1.0' in answer.read()
         with pytest.raises(urllib.error.HTTPError, match="404"):
@@ -41,12 +46,11 @@ def test_metrics_are_served_until_a_signal(address: str) -> None:
         try:
             assert (running.wait(30), running.stderr.read()) == (0, "")
         finally:
+            silent.close()
             # Or the end of this block would wait for ever.
             running.kill()
 
 
 def test_a_port_that_is_taken_is_told(run: Run) -> None:
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert "cannot be listened on" in run("metrics", "--port", taken.getsockname()[1], status=1).err

@@ -108,6 +108,9 @@ async def test_a_message_is_published(client: Client, ids: list[str], jet: pelto
         assert "The message is stored." in (await browser.get(done.headers["location"])).text
         stored = await (await jet.stream("orders")).get_last_message("orders.new")
         assert (stored.data.decode(), stored.headers["A"], stored.headers["C"]) == (HOSTILE, "b", "d")
+        # A browser ends lines with both.
+        await browser.post("/streams/orders/publish", data={**form, "data": "two\r\nlines"})
+        assert (await (await jet.stream("orders")).get_last_message("orders.new")).data == b"two\nlines"
         for wrong in ({"subject": "elsewhere"}, {"subject": ""}, {"headers": "no name\x00: x"}):
             assert (await browser.post("/streams/orders/publish", data={**form, **wrong})).status_code == 404
         assert (await browser.post("/streams/orders/publish", data={"subject": "orders.new"})).status_code == 403
@@ -116,7 +119,7 @@ async def test_a_message_is_published(client: Client, ids: list[str], jet: pelto
             assert "Publish" not in (await browser.get(f"/streams/{stream}")).text
             assert (await browser.get(f"/streams/{stream}/publish")).status_code == 404
             assert (await browser.post(f"/streams/{stream}/purge-stream", data=form)).status_code == 404
-    assert (await (await jet.stream("orders")).info()).state.messages == 4
+    assert (await (await jet.stream("orders")).info()).state.messages == 5
 
 
 async def test_a_form_of_another_site_does_nothing(client: Client, ids: list[str], jet: pelton.Jet) -> None:

@@ -317,7 +317,11 @@ def test_versions_are_listed_with_the_newest_first(tmp_path: Path) -> None:
         built = tmp_path / "built"
         built.mkdir()
         (built / "index.html").write_text(version)
+        (built / "404.html").write_text('<a href="/tutorial/"><script src="//elsewhere/a.js">')
         add_version(built, sites, version)
+        assert (
+            sites / version / "404.html"
+        ).read_text() == f'<a href="/{version}/tutorial/"><script src="//elsewhere/a.js">'
     listed = json.loads((sites / "versions.json").read_text())
     assert [(each["version"], each["aliases"]) for each in listed] == [("0.10", ["latest"]), ("0.9", [])]
     assert "url=0.10/" in (sites / "index.html").read_text()

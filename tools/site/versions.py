@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Final
@@ -24,6 +25,9 @@ def add_version(built: Path, sites: Path, version: str) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     sites.mkdir(parents=True, exist_ok=True)
     shutil.move(built, target)
+    if (lost := target / "404.html").is_file():
+        # Its links are from the root, as it is shown for any address; that is where all versions are.
+        lost.write_text(re.sub(r'((?:href|src)=")/(?!/)', rf"\1/{version}/", lost.read_text()))
     others = {path.name for path in sites.iterdir() if path.is_dir()}
     ordered = sorted(others, key=_numbers, reverse=True)
     entries = [

@@ -117,3 +117,9 @@ def text_for_people(error: Exception | str) -> str:
     for of_library, ours in ERROR_WORDS.items():
         text = text.replace(of_library, ours)
     return text
+
+
+def without_login(address: str) -> str:
+    """Return an address as it may be shown: without a user's name and password, or a token."""
+    scheme, separator, rest = address.rpartition("//")
+    return scheme + separator + rest.rpartition("@")[2]

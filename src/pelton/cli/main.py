@@ -107,7 +107,11 @@ class CommandParser(argparse.ArgumentParser):
             message += (
                 f"; PELTON_STORE names the store, {store!r}: another one is a path with a folder, or ends in .pelton"
             )
-        elif "arguments are required" in message and not store and any(one.dest == "store" for one in self._actions):
+        elif (
+            "arguments are required" in message
+            and not store
+            and any(one.dest == "store" and not one.option_strings for one in self._actions)
+        ):
             message += "; the store comes first, unless PELTON_STORE names it"
         super().error(message)
 

@@ -15,7 +15,7 @@ from urllib.parse import quote
 from pelton import observe
 from pelton.api import ConfigError, PeltonError
 from pelton.api.times import SECOND
-from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people
+from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people, without_login
 from pelton.cli.arguments import (
     JSON,
     KEY,
@@ -210,7 +210,7 @@ async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Ma
     """Return the dashboards of all stores, by the names under which they are found. Raises ConfigError."""
     from pelton.dashboard.app import ONLY, app
 
-    stores = {os.path.basename(_without_login(one)): one for one in options.store}
+    stores = {os.path.basename(without_login(one)): one for one in options.store}
     if len(stores) < len(options.store):
         raise ConfigError("dashboard: two of the stores have the same name: show them on two pages")
     is_alone, apps = len(stores) == 1, {}
@@ -220,16 +220,10 @@ async def _apps(stack: AsyncExitStack, options: argparse.Namespace, settings: Ma
         prefix = options.prefix if is_alone else f"{options.prefix}/{quote(name, safe='')}"
         path, others = store if is_file(store) else "", () if is_alone else tuple(stores)
         if is_alone and not path:
-            name = _without_login(store)
+            name = without_login(store)
         apps[ONLY if is_alone else name] = app(jet, prefix=prefix, path=path, name=name, stores=others, **settings)
         await _look_around(jet)
     return apps
-
-
-def _without_login(address: str) -> str:
-    """Return an address as it may be shown: without a user's name and password, or a token."""
-    scheme, separator, rest = address.rpartition("//")
-    return scheme + separator + rest.rpartition("@")[2]
 
 
 async def _look_around(jet: Jet) -> None:

@@ -313,7 +313,7 @@ def run_work(options: argparse.Namespace) -> int:
         raise ConfigError("which store? give --store FILE, or set PELTON_STORE")
     given = {"jobs": tuple(options.jobs), "store": store, "queues": tuple(dict.fromkeys(options.queues))}
     plan = WorkPlan(**{**fields_of(options, WorkPlan.__struct_fields__), **given})
-    write_work_logs(json=plan.json_logs)
+    write_work_logs(plan)
     if not (options.processes or options.max_jobs or options.max_memory or options.reload):
         for name in plan.jobs:
             found_jobs(name)

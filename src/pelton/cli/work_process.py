@@ -14,6 +14,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -22,6 +23,7 @@ import msgspec
 
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import Key, KeyFile
+from pelton.api.wording import without_login
 from pelton.cli.arguments import KEY_VARIABLE
 from pelton.cli.output import write_line, write_logs
 from pelton.connect import open as open_store
@@ -133,7 +135,7 @@ def main() -> int:
     """Run a child; return its exit status."""
     plan = msgspec.json.decode(sys.argv[1], type=WorkPlan)
     control = socket.socket(fileno=int(sys.argv[2]))
-    write_work_logs(json=plan.json_logs)
+    write_work_logs(plan)
     try:
         asyncio.run(work(plan, control))
     except ConfigError as error:
@@ -199,14 +201,19 @@ _OWN: Final = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "ascti
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line: time (seconds since 1970), level, logger, process, message, traceback, extra fields."""
+    """One JSON object a line: time (in UTC), level, logger, process, store, message, traceback, extra fields."""
+
+    def __init__(self, store: str) -> None:
+        super().__init__()
+        self._store = without_login(store)
 
     def format(self, record: logging.LogRecord) -> str:
         fields: dict[str, object] = {
-            "time": round(record.created, 6),
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
+            "store": self._store,
             "message": record.getMessage(),
         }
         if record.exc_info:
@@ -215,12 +222,12 @@ class JsonFormatter(logging.Formatter):
         return msgspec.json.encode(extra | fields, enc_hook=str).decode()
 
 
-def write_work_logs(*, json: bool) -> None:
+def write_work_logs(plan: WorkPlan) -> None:
     """Write the log to standard error; what Pelton says of its work too."""
     write_logs()
-    if json:
+    if plan.json_logs:
         for handler in logging.getLogger().handlers:
-            handler.setFormatter(JsonFormatter())
+            handler.setFormatter(JsonFormatter(plan.store))
     logging.getLogger("pelton").setLevel(logging.INFO)
 
 

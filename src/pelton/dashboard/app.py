@@ -21,6 +21,7 @@ from starlette.responses import PlainTextResponse, RedirectResponse, Response, S
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from pelton import observe
 from pelton.api import ConfigError, DirectGetDisabledError, MessageNotFoundError, PeltonError, StoredMessage, StoreError
@@ -383,13 +384,55 @@ class _Server(uvicorn.Server):
         yield
 
 
+class RequestConnection(H11Protocol):
+    """Is closed when its request is not whole in time: uvicorn would keep it for ever."""
+
+    within: float = 10.0
+    """Seconds."""
+    _late: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        """Wait for a request."""
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        """Wait for the rest of a request, if it is not whole."""
+        super().data_received(data)
+        if self.cycle is None or self.cycle.response_complete:
+            self._await_request()
+        else:
+            self._stop_waiting()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Wait for nothing."""
+        self._stop_waiting()
+        super().connection_lost(exc)
+
+    def _await_request(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self.within, self.transport.close)
+
+    def _stop_waiting(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+
 class DashboardServer:
     """Serves an app on a socket that listens."""
 
     def __init__(self, app: ASGIApp, listener: socket.socket) -> None:
         # Viewers of a live page never end their request by themselves.
         self._server = _Server(
-            uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off", timeout_graceful_shutdown=1)
+            uvicorn.Config(
+                app,
+                http=RequestConnection,
+                log_level="critical",
+                access_log=False,
+                lifespan="off",
+                timeout_graceful_shutdown=1,
+            )
         )
         self._listener = listener
 

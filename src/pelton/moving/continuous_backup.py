@@ -33,6 +33,7 @@ from pelton.api.arguments import path_of
 from pelton.api.backend import Progress, StrPath
 from pelton.api.keys import Key, key_bytes
 from pelton.api.times import SECOND
+from pelton.api.wording import without_login
 from pelton.connect import open as open_store
 from pelton.engine.upkeep import public_faults, verify
 from pelton.moving.points import (
@@ -381,7 +382,7 @@ class ContinuousBackup:
             self._write(manifest_of(point), encode_point(point))
             self._known = point.name, digests
             self._prune(keep, renew)
-        note_backup(path, _without_login(self._target.address), point.time_ns)
+        note_backup(path, without_login(self._target.address), point.time_ns)
         return point
 
     def _check_sound(self, snapshot: PageSnapshot, path: str, key: Key | None, changed: Sequence[int] | None) -> None:
@@ -529,11 +530,6 @@ class ContinuousBackup:
 async def _go_on(file: str, key: Key | None) -> None:
     async with open_store(file, key=key) as jet:
         await go_on_apart(jet)
-
-
-def _without_login(address: str) -> str:
-    scheme, separator, rest = address.rpartition("//")
-    return scheme + separator + rest.rpartition("@")[2]
 
 
 def _changed_pages(before: bytes | bytearray, after: bytes | bytearray) -> list[int]:

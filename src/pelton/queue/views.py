@@ -543,7 +543,11 @@ class JobViews:
             due=due,
             attempt=(known.attempt if known else 0) + (state == "running"),
             enqueued_at=stored.time_ns,
-            last_error=(known.error or known.waits) if known else "" if envelope.job else _NO_JOB,
+            last_error=(known.error or ("" if known.limit else known.waits))
+            if known
+            else ""
+            if envelope.job
+            else _NO_JOB,
             progress=await self._progress(where.running, job_id, told) if was_taken else None,
             priority=envelope.priority,
             tenant=envelope.tenant,

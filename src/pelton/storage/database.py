@@ -119,7 +119,7 @@ def let_go_of_inherited(path: str) -> None:
 _CACHE_KIB: Final = 32 * 1024
 # APSW forgets a statement that was not among the last so many that ran. With its 100, publishing to 60 streams in turns
 # or ten exclusive jobs prepare statements anew each time (5 to 8 % of their CPU).
-_STATEMENTS: Final = 256
+_STATEMENTS: Final = 384
 _BUSY_OPENING_MS: Final = 10_000
 _BUSY_READING_MS: Final = 10_000
 _OPEN_TRIES: Final = 3

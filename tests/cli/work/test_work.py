@@ -9,6 +9,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -118,7 +119,9 @@ async def test_logs_are_json_if_wanted(folder: Path, shop: Queue) -> None:
         await command.ends()
     line = json.loads(command.said[-1])
     assert line["logger"].startswith("pelton")
-    assert {"time", "level", "process", "message"} <= line.keys()
+    assert {"level", "process", "message"} <= line.keys()
+    assert datetime.fromisoformat(line["time"]).utcoffset() == timedelta()
+    assert line["store"] == "shop.pelton"
 
 
 @pytest.mark.parametrize(

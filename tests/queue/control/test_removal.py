@@ -44,7 +44,11 @@ async def test_purged_jobs_are_cancelled_and_running_ones_stay(jet: Jet, exclusi
             await queue.options(unique="one").enqueue(job, 5),
         ]
         kept = await queue.options(key="k").enqueue(other, 6)
-        assert await queue.purge(job="job") == len(waiting)
+        # The worker may hold one for a moment, and give it back: it has one slot, and asked for both kinds of keys.
+        purged = 0
+        while purged < len(waiting):
+            purged += await queue.purge(job="job")
+        assert purged == len(waiting)
         assert await queue.purge(job="job") == 0
         assert [(await handle.info()).state for handle in waiting] == ["cancelled"] * len(waiting)
         assert "purged" in (await waiting[0].outcome(timeout=60)).error
