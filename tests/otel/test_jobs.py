@@ -157,6 +157,20 @@ async def test_a_job_without_a_trace_begins_one(tmp_path: Path, recording: Recor
     assert [parent_of(run) for run in runs] == [None, None]
 
 
+async def test_the_log_of_a_failed_attempt_has_its_trace(
+    tmp_path: Path, recording: Recording, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with pelton.open(tmp_path / "shop.pelton") as jet:
+        recording.instrument(jet)
+        await jet.create_stream("repaired", subjects=["repaired.>"])
+        queue = await jet.queue("garage", jobs=jobs)
+        with recording.tracer.start_as_current_span("request") as request:
+            await queue.enqueue("repair", car="a")
+        await queue.work(until_empty=True, handle_signals=False)
+    traces = [vars(record)["trace_id"] for record in caplog.records if record.name == "pelton.queue"]
+    assert traces == [f"{request.get_span_context().trace_id:032x}"]
+
+
 async def test_a_flow_is_one_trace(address: str, recording: Recording) -> None:
     async with pelton.open(address) as jet:
         recording.instrument(jet)

@@ -213,13 +213,12 @@ class JsonFormatter(logging.Formatter):
             "level": record.levelname.lower(),
             "logger": record.name,
             "process": record.process,
-            "store": self._store,
             "message": record.getMessage(),
         }
         if record.exc_info:
             fields["traceback"] = self.formatException(record.exc_info)
         extra = {name: value for name, value in record.__dict__.items() if name not in _OWN}
-        return msgspec.json.encode(extra | fields, enc_hook=str).decode()
+        return msgspec.json.encode({"store": self._store} | extra | fields, enc_hook=str).decode()
 
 
 def write_work_logs(plan: WorkPlan) -> None:

@@ -97,12 +97,17 @@ def log_job(records: AttemptRecords, text: str, *args: object, level: int = logg
 
 def _log_fields(records: AttemptRecords) -> dict[str, object]:
     """Return what a handler that stores fields, and not text, wants to have."""
+    envelope = records.envelope
+    # As W3C's Trace Context writes it: version, trace, span, flags.
+    parent = envelope.meta.get("traceparent", "").split("-")
+    of_trace = {"trace_id": parent[1]} if len(parent) > 1 else {}
     return {
         "queue": records.queue,
-        "job": records.envelope.job,
+        "job": envelope.job,
         "id": records.id,
-        "key": records.envelope.key,
+        "key": envelope.key,
         "attempt": records.attempt,
+        **of_trace,
     }
 
 
