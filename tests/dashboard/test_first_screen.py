@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.cli.watch_commands import _without_login
+from pelton.api.wording import without_login
 from tests.dashboard.conftest import TOKEN, Client
 
 
@@ -28,7 +28,7 @@ async def test_every_page_says_which_store_it_is(client: Client, ids: list[str])
     [("nats://h:4222", "nats://h:4222"), ("nats://u:p@h", "nats://h"), ("tls://a:b@h1,c:d@h2", "tls://h2"), ("h", "h")],
 )
 def test_a_name_of_a_cluster_has_no_password(address: str, shown: str) -> None:
-    assert _without_login(address) == shown
+    assert without_login(address) == shown
 
 
 async def test_the_band_is_green_or_says_what_is_wrong(client: Client, tmp_path: Path) -> None:
