@@ -356,7 +356,7 @@ _QUEUE: Final = (
         "queue/run/leased_jobs.py",
         "        if decision is None and rules is not None and records.attempt > rules.max_attempts:\n",
         "        if decision is None and rules is not None and records.attempt > rules.max_attempts + 1:\n",
-        ("storm", "jobs"),
+        ("storm:5", "jobs"),
     ),
     Mutant(
         "attempts are counted that never began",
