@@ -144,6 +144,12 @@ class _Draw:
         if self._enqueued:
             self._add("cancel", number=self._chance.choice(self._enqueued))
 
+    def _cancel_before_it_is_given_again(self, at: float) -> None:
+        """Cancel jobs that a process may have held at ``at``, when it was lost, and has a lease of."""
+        for act in [act for act in self._acts if act.kind == "enqueue" and at - 5.0 < act.at < at]:
+            if self._chance.random() < 0.3:
+                self._add("cancel", number=act.number, at=round(at + self._chance.uniform(0.05, 1.5), 3))
+
     def _flow(self) -> None:
         chance, parts = self._chance, list[FlowPart]()
         for place in range(chance.randrange(2, 5)):
@@ -183,3 +189,5 @@ class _Draw:
                     self._add("slow", seconds=chance.choice((0.5, 3.0)))
                 case _:
                     self._add(kind, seconds=chance.choice((-3600.0, -3.0, 3.0, 3600.0)))
+            if kind in ("kill", "stop"):
+                self._cancel_before_it_is_given_again(self._acts[-1].at)
