@@ -252,6 +252,7 @@ async def test_what_cannot_be_a_leaf(hub: Hub, tmp_path: Path) -> None:
         (pelton.Leaf("nats://hub", deny_imports="a.>"), "deny_imports is 'a.>'"),
         (pelton.Leaf("nats://hub", deny_exports=["a..b"]), "deny_exports is"),
         (pelton.Leaf("nats://hub", reconnect=0), "reconnect is 0"),
+        (pelton.Leaf("nats://hub", tls_first=cast("Any", "auto")), "tls_first is 'auto'"),
         (pelton.Leaf("nats://hub", user="a"), "belong together"),
         (pelton.Leaf("nats://hub", nkey="SU", credentials="file"), "keep one of them"),
         ("nats://hub", "give a pelton.Leaf"),

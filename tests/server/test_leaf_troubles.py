@@ -223,17 +223,23 @@ async def test_what_leafz_tells(started: Started, client_of: ClientOf, tmp_path:
             assert remote_there.items() <= remote_here.items()
 
 
-async def test_tls(started: Started, tmp_path: Path) -> None:
+@pytest.mark.parametrize("first", [False, True])
+async def test_tls(first: bool, started: Started, tmp_path: Path) -> None:
     made = Certificates(tmp_path / "certificates")
     (port,) = free_ports(1)
     cert, key = made.server
-    tls = f'tls {{ cert_file: "{cert}", key_file: "{key}", ca_file: "{made.ca}", verify: true }}'
-    shown = TlsConfig(ca_file=str(made.ca), cert_file=str(made.client[0]), key_file=str(made.client[1]))
-    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port, f", {tls}")):
-        good = remotes(port, tls=shown)
-        bad = tuple([replace(each, account="B") for each in remotes(port)])
-        server = await started(leaf_remotes=good + bad, accounts=_accounts("B"))
-        await becomes(server, "", "certificate verify failed")
+    tls = f'cert_file: "{cert}", key_file: "{key}", ca_file: "{made.ca}", verify: true, handshake_first: {first}'
+    shown = TlsConfig(
+        ca_file=str(made.ca), cert_file=str(made.client[0]), key_file=str(made.client[1]), handshake_first=first
+    )
+    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port, f", tls {{ {tls}, timeout: 0.5 }}")):
+        bad = TlsConfig(handshake_first=first)
+        other = replace(shown, handshake_first=not first)
+        accounts = {"$G": shown, "B": bad, "C": other}
+        tried = [replace(each, account=name) for name, tls in accounts.items() for each in remotes(port, tls=tls)]
+        server = await started(leaf_remotes=tuple(tried), accounts=_accounts("B", "C"))
+        refused = "wants TLS first" if first else "does not begin with TLS"
+        await becomes(server, "", "certificate verify failed", refused)
         await works(server)
 
 
@@ -367,6 +373,7 @@ async def _pretending(
         (b"INFO {\r\n", "no NATS server"),
         (b"x" * 100_000, "does not greet"),
         (b"", "does not greet"),
+        (b'INFO {"client_id":1,"leafnode_urls":[],"tls_required":true}\r\nLS+ >\r\n', "goes on in plain text"),
     ],
 )
 async def test_what_is_no_hub(greeting: bytes, reason: str, started: Started) -> None:

@@ -118,6 +118,8 @@ class Leaf(msgspec.Struct, frozen=True):
     """Subjects on which the hub is sent nothing."""
     reconnect: float = 1.0
     """Seconds before a lost hub is tried again; each further attempt waits twice as long, up to 30."""
+    tls_first: bool = False
+    """Whether the hub expects TLS before it says anything: ``handshake_first`` in its settings."""
 
     def __repr__(self) -> str:
         # The addresses may hold a password.

@@ -14,6 +14,7 @@ import logging
 import os
 import re
 import socket
+import ssl
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from hashlib import sha256
@@ -61,6 +62,8 @@ _TAKE_OVER_S: Final = 2.0
 _TELL_S: Final = 5.0
 _NOT_YET: Final = "it has not connected yet"
 _NO_TLS: Final = "it offers no TLS: give its leafnodes { tls { ... } }, or leave tls out here"
+_SILENT: Final = "it does not greet: it is no NATS server, or it wants TLS first (tls { handshake_first: true })"
+_NOT_FIRST: Final = "it does not begin with TLS: leave handshake_first out, or give it in its tls"
 _WRONG_PORT: Final = "it is no port for leaf nodes: give that of the hub's leafnodes { listen: ... }"
 
 
@@ -214,25 +217,37 @@ class LeafLink:
             self.connection = None
 
     async def _open(self, url: str, on_end: Callable[[str], None]) -> LeafConnection:
-        loop, parts = asyncio.get_running_loop(), urlsplit(url)
+        loop, parts, tls = asyncio.get_running_loop(), urlsplit(url), self.config.tls
         host, port = parts.hostname or "", parts.port or LEAF_PORT
-        raw, hub, rest = await _meet(host, port)
+        first = client_context(tls) if tls is not None and tls.handshake_first else None
         try:
+            # The transport is closed if this is cancelled.
+            transport, greeting = await loop.create_connection(_Greeting, host, port, ssl=first)
+        except ssl.SSLError as error:
+            raise ConfigError(_NOT_FIRST if error.reason == "WRONG_VERSION_NUMBER" else str(error)) from None
+        try:
+            hub = await greeting.hello
             if hub.leafnode_urls is None or not hub.client_id:
                 raise ConfigError(_WRONG_PORT)
             options = credentials_for(self.config, url, hub.nonce, self._introduction())
             connection = LeafConnection(self._host, self._shared, self._host.new_number(), self, hub, options, on_end)
-            is_secret = hub.tls_required or parts.scheme == "tls" or self.config.tls is not None
-            if is_secret and not (hub.tls_required or hub.tls_available):
+            is_secret = hub.tls_required or parts.scheme == "tls" or tls is not None
+            if is_secret and not (first or hub.tls_required or hub.tls_available):
                 raise ConfigError(_NO_TLS)
-            context = client_context(self.config.tls) if is_secret else None
-            name = host if is_secret else None
-            await loop.create_connection(lambda: connection, sock=raw, ssl=context, server_hostname=name)
+            if is_secret and first is None:
+                # What was sent before TLS may be anybody's.
+                if greeting.rest:
+                    raise ConfigError("it goes on in plain text, although it wants TLS")
+                secret = await loop.start_tls(transport, connection, client_context(tls), server_hostname=host)
+                assert secret is not None
+                transport = secret
         except BaseException:
-            raw.close()
+            transport.abort()
             raise
-        if rest:
-            connection.receive(rest)
+        transport.set_protocol(connection)
+        connection.connection_made(transport)
+        if greeting.rest:
+            connection.receive(greeting.rest)
         return connection
 
     def rights(self, hub: HubHello) -> ClientRights:
@@ -340,32 +355,33 @@ def _rules(said: CrossingRules | None, denied: tuple[str, ...]) -> SubjectRules:
     return SubjectRules(None, denied) if said is None else SubjectRules(said.allow, (*(said.deny or ()), *denied))
 
 
-async def _meet(host: str, port: int) -> tuple[socket.socket, HubHello, bytes]:
-    """Return a connection, what the hub says of itself, and what came behind that. Raises OSError, ConfigError."""
-    loop, error = asyncio.get_running_loop(), OSError(f"{host!r} has no address")
-    for family, kind, protocol, _, address in await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM):
-        raw = socket.socket(family, kind, protocol)
-        try:
-            raw.setblocking(False)
-            await loop.sock_connect(raw, address)
-            data = b""
-            while b"\n" not in data:
-                some = await loop.sock_recv(raw, LONGEST_HELLO)
-                data += some
-                if not some or len(data) > LONGEST_HELLO:
-                    raise ConfigError("it is no NATS server: it does not greet")
-            line, _, rest = data.partition(b"\n")
-            hub = read_hello(line[len(b"INFO") :]) if line.startswith(b"INFO ") else None
-            if hub is None:
-                raise ConfigError("it is no NATS server, or speaks another protocol")
-            return raw, hub, rest
-        except OSError as failed:
-            raw.close()
-            error = failed
-        except BaseException:
-            raw.close()
-            raise
-    raise error
+class _Greeting(asyncio.Protocol):
+    """Reads what a hub says of itself, and what comes behind that (``rest``). ``hello`` may fail: ConfigError."""
+
+    def __init__(self) -> None:
+        self.hello: asyncio.Future[HubHello] = asyncio.get_running_loop().create_future()
+        # Who waits for it may have been cancelled.
+        self.hello.add_done_callback(lambda hello: hello.cancelled() or hello.exception())
+        self.rest = b""
+
+    def data_received(self, data: bytes) -> None:
+        self.rest += data
+        if self.hello.done():
+            return
+        if b"\n" not in self.rest:
+            if len(self.rest) > LONGEST_HELLO:
+                self.hello.set_exception(ConfigError(_SILENT))
+            return
+        line, _, self.rest = self.rest.partition(b"\n")
+        hub = read_hello(line[len(b"INFO") :]) if line.startswith(b"INFO ") else None
+        if hub is None:
+            self.hello.set_exception(ConfigError("it is no NATS server, or speaks another protocol"))
+        else:
+            self.hello.set_result(hub)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.hello.done():
+            self.hello.set_exception(error or ConfigError(_SILENT))
 
 
 def shown_url(url: str) -> str:

@@ -42,6 +42,8 @@ def _check_kinds(leaf: Leaf) -> None:
         value = getattr(leaf, name)
         if not isinstance(value, (list, tuple)) or not all(isinstance(each, str) and is_filter(each) for each in value):
             raise ConfigError(f"leaf: {name} is {value!r:.40}: give a list of subjects, wildcards allowed")
+    if not isinstance(leaf.tls_first, bool):
+        raise ConfigError(f"leaf: tls_first is {leaf.tls_first!r:.40}: give True or False")
     domain, wait = leaf.domain, leaf.reconnect
     if not isinstance(domain, str) or (domain and ("." in domain or not is_subject(domain))):
         raise ConfigError(f"leaf: domain {domain!r} must be one token: no dots, wildcards or white space")
@@ -75,7 +77,9 @@ def remote_of(leaf: Leaf) -> LeafRemoteConfig:
         nkey=os.fspath(leaf.nkey or ""),
         deny_imports=tuple(leaf.deny_imports),
         deny_exports=tuple(leaf.deny_exports),
-        tls=TlsConfig(ca_file=ca, cert_file=cert, key_file=key) if ca or cert else None,
+        tls=TlsConfig(ca_file=ca, cert_file=cert, key_file=key, handshake_first=leaf.tls_first)
+        if ca or cert or leaf.tls_first
+        else None,
         reconnect=leaf.reconnect,
     )
 

@@ -217,7 +217,7 @@ class TlsConfig(_Config, frozen=True, kw_only=True):
     """Certificates of the server and demands on those of clients.
 
     ``handshake_first`` is whether the server waits for the client's handshake before INFO: always (True), never
-    (False), or, with a number, if it begins within so many seconds.
+    (False), or, with a number, if it begins within so many seconds. To a hub, whatever is not False begins at once.
     """
 
     cert_file: Annotated[str, Option(flag="tlscert", help="certificate of the server")] = ""

@@ -80,6 +80,7 @@ def client_context(config: TlsConfig | None) -> ssl.SSLContext:
     config = config or TlsConfig()
     try:
         context = ssl.create_default_context(cafile=config.ca_file or None)
+        context.minimum_version = _VERSIONS[config.min_version]
         if config.cert_file:
             context.load_cert_chain(config.cert_file, config.key_file)
     except (OSError, ssl.SSLError) as error:
