@@ -144,11 +144,8 @@ PLANNED = {
     ("setup.py", "has_exclusive_subjects"),
     # Whether deliveries are listed, or are told by the records of workers.
     ("scan.py", "own_verbs"),
-    # Whether a consumer knows of a message as soon as it is stored.
-    ("scan.py", "atomic_batches"),
-    # Whether a flow, or what follows from an event, is stored at once or in an order that can be repeated.
+    # Whether a flow and its first jobs are stored at once or in an order that can be repeated.
     ("flows.py", "atomic_batches"),
-    ("reactor.py", "atomic_batches"),
     # Whether settlements share a transaction, and so wait for each other.
     ("run/worker.py", "atomic_batches"),
     # Whether only the clock tells that a lease is lost.

@@ -28,6 +28,7 @@ from pelton.api import (
     AckOp,
     Backend,
     BackendSubscription,
+    ConsumerInfo,
     Delivered,
     DirectGet,
     DirectReply,
@@ -333,6 +334,10 @@ class HazardBackend:
     async def has_message(self, stream: str, subjects: str) -> bool:
         """Whether a stream stores a message of a filter."""
         return await self._ask(lambda: self._inner.has_message(stream, subjects))
+
+    async def has_seen_all(self, consumer: ConsumerInfo) -> bool:
+        """Return True, as the store says that answers."""
+        return await self._ask(lambda: self._inner.has_seen_all(consumer))
 
     def might_reach(self, subject: str) -> bool:
         """Whether anybody may be subscribed."""

@@ -13,7 +13,7 @@ import msgspec
 
 from pelton.api.direct import DirectGet, DirectReply
 from pelton.api.errors import PeltonError
-from pelton.api.info import PubAck
+from pelton.api.info import ConsumerInfo, PubAck
 from pelton.api.keys import Key
 from pelton.api.message import AckOp, Delivered, Incoming, PullRequest
 from pelton.api.requests import Request
@@ -118,6 +118,12 @@ class Backend(Protocol):
 
     async def has_message(self, stream: str, subjects: str) -> bool:
         """Whether a stream stores a message of a subject or filter. Raises `StreamNotFoundError`."""
+
+    async def has_seen_all(self, consumer: ConsumerInfo) -> bool:
+        """Whether a consumer, as it was asked, knew of all that its stream stores for it.
+
+        On a cluster it hears of a message a moment after the message is acknowledged.
+        """
 
     async def publish_atomic(self, messages: Sequence[Outgoing]) -> PubAck:
         """Store messages in order, all or none of them (ADR-50); all subjects must belong to one stream.

@@ -461,6 +461,20 @@ class Cluster:
             return False
         return True
 
+    async def has_seen_all(self, consumer: ConsumerInfo) -> bool:
+        """Whether the stream's leader stores nothing for a consumer beyond what that had delivered."""
+        config, delivered = consumer.config, consumer.delivered.stream_seq
+
+        async def has_later(subjects: str) -> bool:
+            try:
+                last = await self.call(MsgGet(stream=consumer.stream_name, last_by_subj=subjects))
+            except MessageNotFoundError:
+                return False
+            return last.message.seq > delivered
+
+        filters = config.filter_subjects or (config.filter_subject or ">",)
+        return not any(await asyncio.gather(*map(has_later, filters)))
+
     def might_reach(self, subject: str) -> bool:
         """Return True: only the servers know."""
         return True

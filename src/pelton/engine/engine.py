@@ -18,6 +18,7 @@ from pelton.api import (
     AccountLimits,
     AckOp,
     ApiError,
+    ConsumerInfo,
     Delivered,
     DirectGet,
     DirectReply,
@@ -237,6 +238,10 @@ class Engine:
             return self.read(look)
         answer: bool = await self.stage(look, durable=False)
         return answer
+
+    async def has_seen_all(self, consumer: ConsumerInfo) -> bool:
+        """Return True: what is stored and what its consumers know of it are of one moment."""
+        return True
 
     async def audit_answer(
         self, subject: str, request: bytes, response: bytes, client: ClientInfo, *, is_refused: bool

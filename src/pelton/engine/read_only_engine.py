@@ -20,6 +20,7 @@ import msgspec
 
 from pelton.api import (
     ApiError,
+    ConsumerInfo,
     DirectGet,
     DirectReply,
     MsgGet,
@@ -226,6 +227,10 @@ class ReadOnlyEngine:
     async def has_message(self, stream: str, subjects: str) -> bool:
         """Whether a stream stores a message of a subject or filter, though it may be past its age."""
         return self._read(lambda view: view.session.registry.stream(stream).reader.last_row_of(subjects) is not None)
+
+    async def has_seen_all(self, consumer: ConsumerInfo) -> bool:
+        """Return True: what is stored and what its consumers know of it are of one moment."""
+        return True
 
     def reading(self, timeout: float) -> SqlSnapshot:
         """Return SQL on one snapshot, open for at most ``timeout`` seconds."""

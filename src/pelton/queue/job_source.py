@@ -47,7 +47,7 @@ from pelton.queue.model.naming import encode_tenant
 from pelton.queue.model.records import job_id_of, records_of
 from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
 from pelton.queue.registry import TakenJob
-from pelton.queue.scan import has_seen_all, last_attempt, tenants_with_jobs
+from pelton.queue.scan import last_attempt, tenants_with_jobs
 from pelton.queue.setup import TOKENS, lasting_consumer
 from pelton.runtime import Signal
 
@@ -484,7 +484,7 @@ class ConsumerJobSource(JobSource):
         infos = await asyncio.gather(*(consumer.info() for consumer in self._consumers))
         if any(info.num_pending or info.num_ack_pending for info in infos) or await self._tenants.has_any():
             return False
-        return all(await asyncio.gather(*(has_seen_all(self._backend, info) for info in infos)))
+        return all(await asyncio.gather(*map(self._backend.has_seen_all, infos)))
 
 
 class Beginnings:

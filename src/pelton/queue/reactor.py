@@ -54,7 +54,6 @@ from pelton.queue.enqueuer import announce_messages
 from pelton.queue.model.flow_records import FlowBegin, NodeEnd, decode_event, decode_flow_record, is_cancel, node_end
 from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome
 from pelton.queue.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
-from pelton.queue.scan import has_seen_all
 from pelton.queue.setup import flows_consumer
 
 if TYPE_CHECKING:
@@ -137,13 +136,14 @@ _TO_FINISH_S: Final = 10.0
 class Handled(msgspec.Struct, frozen=True):
     """What follows from one message: the messages to store, in order, and how it is acknowledged.
 
-    The first ``jobs`` of the messages are jobs.
+    The first ``jobs`` of the messages are jobs. ``may_be_stored``: some may have been, by whoever enqueued the flow.
     """
 
     delivered: Delivered
     ack: AckOp
     messages: Sequence[Outgoing] = ()
     jobs: int = 0
+    may_be_stored: bool = False
 
 
 class FlowReactor:
@@ -213,7 +213,7 @@ class FlowReactor:
             return True
         if self._consumer is None or (info := await self._consumer.info()).num_pending:
             return False
-        if not await has_seen_all(self._queue.backend, info):
+        if not await self._queue.backend.has_seen_all(info):
             return False
         # What was just delivered is known in the next turns of the loop.
         for _ in range(_TURNS):
@@ -229,7 +229,7 @@ class FlowReactor:
         info, state = await self._consumer.info(), (await self._stream.info()).state
         if info.num_pending or info.num_ack_pending or self._is_busy:
             return None
-        return state.last_seq if await has_seen_all(self._queue.backend, info) else None
+        return state.last_seq if await self._queue.backend.has_seen_all(info) else None
 
     async def _open(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:
@@ -269,9 +269,12 @@ class FlowReactor:
                 # What is left of a flow that was removed.
                 await self._stream.purge(filter=self._queue.names.all_of_flow(self._flow_of(delivered)))
                 return Handled(delivered, ack_of(delivered, "ack"))
-            if isinstance(event, FlowBegin) and event.has_jobs:
+            if not isinstance(event, FlowBegin):
+                return await self._follows(delivered, *applied)
+            if event.has_jobs:
                 applied = applied._replace(step=applied.step._replace(enqueue=()))
-            return await self._follows(delivered, *applied)
+            follows = await self._follows(delivered, *applied)
+            return msgspec.structs.replace(follows, may_be_stored=not event.has_jobs)
         except UNREADABLE as error:
             # Of a newer version, perhaps: another worker can read it.
             _log.warning("queue %r has a flow that this worker can't read: %s", self._queue.name, error)
@@ -359,9 +362,9 @@ class FlowReactor:
     # --- carrying out
 
     async def _carry_out(self, handled: Sequence[Handled]) -> None:
-        if not self._queue.backend.planning.atomic_batches:
-            await asyncio.gather(*map(self._one_by_one, handled))
-            return
+        # Together they would mostly be refused.
+        await asyncio.gather(*(self._one_by_one(one) for one in handled if one.may_be_stored))
+        handled = [one for one in handled if not one.may_be_stored]
         settled = [Settled(one.messages, one.ack) for one in handled]
         try:
             answers = await self._queue.backend.settle_many(settled, self._queue.names.flows, self._consumer_name)

@@ -319,15 +319,6 @@ async def with_waiting_flow(jet: Streams, names: QueueNames, counts: JobCounts) 
     return msgspec.structs.replace(counts, pending=1)
 
 
-async def has_seen_all(backend: Backend, info: ConsumerInfo) -> bool:
-    """Whether a consumer knew of all that it delivers: on a cluster it hears of a message a moment after the ack."""
-    if backend.planning.atomic_batches:
-        return True
-    filters = info.config.filter_subjects or (info.config.filter_subject or ">",)
-    lasts = await asyncio.gather(*(at_leader(backend, info.stream_name, last_by_subj=each) for each in filters))
-    return all(last is None or last.seq <= info.delivered.stream_seq for last in lasts)
-
-
 async def _flow_waits(jet: Streams, names: QueueNames) -> bool:
     try:
         stream = await jet.stream(names.flows)

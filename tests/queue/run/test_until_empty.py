@@ -13,7 +13,6 @@ from pelton.api import PullRequest
 from pelton.connect import Jet
 from pelton.queue.job_source import ConsumerJobSource
 from pelton.queue.registry import TakenJob
-from pelton.queue.scan import has_seen_all
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH
 
@@ -99,11 +98,11 @@ async def test_what_a_consumer_has_not_heard_of_yet_is_left(jet: Jet) -> None:
     consumer = await stream.create_consumer(durable_name="c", filter_subjects=["s.a", "s.b"])
     early = await consumer.info()
     await jet.publish("s.c", b"of others")
-    assert await has_seen_all(jet.backend, early)
+    assert await jet.backend.has_seen_all(early)
     await jet.publish("s.b", b"ours")
     # Where it is of one moment with what is stored, it is not asked.
-    assert await has_seen_all(jet.backend, early) is jet.backend.planning.atomic_batches
+    assert await jet.backend.has_seen_all(early) is jet.backend.planning.atomic_batches
     [message] = await consumer.fetch(1)
-    assert await has_seen_all(jet.backend, await consumer.info())
+    assert await jet.backend.has_seen_all(await consumer.info())
     await message.ack()
-    assert await has_seen_all(jet.backend, early)
+    assert await jet.backend.has_seen_all(early)
