@@ -77,7 +77,6 @@ class ClusterSubscription:
             await self._signal.wait_at_most(clock, deadline.left, seen)
 
     def take(self, limit: int) -> list[Incoming]:
-        """Return the messages that have already come, at most ``limit``."""
         return [self._waiting.popleft() for _ in range(min(limit, len(self._waiting)))]
 
     async def close(self) -> None:

@@ -196,7 +196,6 @@ class Engine:
     # --- the port
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError on another event loop than the one it was opened on."""
         self.door.check_loop()
 
     async def call(self, request: Request[R], client: ClientInfo | None = None) -> R:
@@ -258,7 +257,6 @@ class Engine:
         return ack
 
     async def publish_batch(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        """Store messages in order, durable together."""
         if not messages:
             return []
         future = self._loop.create_future()
@@ -267,7 +265,6 @@ class Engine:
         return acks
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
-        """Store messages in order, durable together, each answered by itself."""
         if not messages:
             return []
         future = self._loop.create_future()
@@ -331,7 +328,6 @@ class Engine:
         return await self._subscriptions.subscribe(subject, queue)
 
     async def send(self, subject: str, data: bytes = b"", headers: bytes | None = None, reply: str = "") -> None:
-        """Publish a message to subscribers, and store it if a stream takes it, without waiting for an answer."""
         self.door.check()
         check_subject(subject)
         message = Outgoing(subject, data, headers)
@@ -420,7 +416,6 @@ class Engine:
             return column_reader(settings, stream, created, filters)
 
     async def troubles(self) -> StoreTroubles:
-        """Return what has slowed the store down, or damaged it."""
         self.door.check()
         return troubles_of(self._db)
 
@@ -476,7 +471,6 @@ class Engine:
     # --- reading
 
     def reading(self, timeout: float) -> SqlSnapshot:
-        """Return a snapshot for some seconds."""
         return self._snapshots.take(timeout)
 
     async def readable(self) -> None:

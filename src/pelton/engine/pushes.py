@@ -390,7 +390,6 @@ class EngineSubscription:
 
     @property
     def reserve(self) -> int:
-        """How many more messages fit."""
         left = 0 if self._bytes >= _KEPT_BYTES else _KEPT - len(self._waiting)
         # Whoever finds no room waits until the buffer is half read.
         self._is_full = self._is_full or left <= 0
@@ -463,7 +462,6 @@ class EngineSubscription:
         self._signal.notify()
 
     async def close(self) -> None:
-        """Unsubscribe. Idempotent."""
         if self._closed:
             return
         self._door.check_loop()

@@ -233,7 +233,6 @@ class ReadOnlyEngine:
         return True
 
     def reading(self, timeout: float) -> SqlSnapshot:
-        """Return SQL on one snapshot, open for at most ``timeout`` seconds."""
         self._current()
         path, key, vfs = self._settings.path, self._settings.key, self._settings.vfs
         return SqlSnapshot(lambda: ReadOnlyDatabase(path, key=key, vfs=vfs), self._runtime.clock, timeout)
@@ -287,7 +286,6 @@ class ReadOnlyEngine:
         return self
 
     def check_loop(self) -> None:
-        """Raise WrongLoopError on another event loop."""
         self._view.door.check_loop()
 
     async def begun_deliveries(self, stream: str) -> StreamMarks:
@@ -314,7 +312,6 @@ class ReadOnlyEngine:
         return ReadOnlyEngine(self._settings, self._runtime)
 
     async def close(self) -> None:
-        """Close the connection. Idempotent."""
         if not self._closed:
             self.check_loop()
             self._closed = True

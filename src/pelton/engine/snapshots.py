@@ -79,7 +79,6 @@ class SqlSnapshot:
         return database
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a statement that reads, and return its rows. Raises SqlError, SnapshotTimeoutError."""
         try:
             return await self.look(lambda database: ReadSql(database, self.is_over).run(statement, bindings))
         except Refusal as refusal:

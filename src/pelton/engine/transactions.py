@@ -166,7 +166,6 @@ class Operations:
         self.session.flush()
 
     def sql(self, statement: str, bindings: Bindings) -> list[tuple[Any, ...]]:
-        """Run a user's SQL."""
         return self._sql.run(statement, bindings)
 
     def direct_get(self, stream: str, request: DirectGet) -> DirectReply:
@@ -318,7 +317,6 @@ class OpenTransaction:
         return self._do(lambda: operations.publish(messages))
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
-        """Store messages, each answered by itself."""
         operations = await self._open_operations()
         return self._do(lambda: operations.publish_apart(messages))
 
@@ -336,12 +334,10 @@ class OpenTransaction:
         self._do(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        """Acknowledge deliveries; return one entry per ack: None, or why it had no effect."""
         operations = await self._open_operations()
         return self._do(lambda: operations.ack(stream, consumer, acks)) if acks else []
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """Run a user's SQL."""
         operations = await self._open_operations()
         try:
             return self._do(lambda: operations.sql(statement, bindings))

@@ -224,7 +224,6 @@ class PushSource:
             self._ready.extend(Message(self._backend, one) for one in (first, *self._pushed.take(self._prefetch - 1)))
 
     def pop(self) -> Message | None:
-        """Return the next ready message."""
         return self._ready.popleft() if self._ready else None
 
     def ready(self) -> list[Message]:
@@ -235,7 +234,6 @@ class PushSource:
         return list(self._ready)
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Stop handing these out."""
         self._ready = without(self._ready, messages)
 
     async def close(self) -> list[Message]:
@@ -286,7 +284,6 @@ class PullSource:
                 await self._pull_once()
 
     def pop(self) -> Message | None:
-        """Return the next message, None if none is ready."""
         if not self._buffer:
             return None
         message = self._buffer.popleft()
@@ -298,11 +295,9 @@ class PullSource:
         return message
 
     def ready(self) -> list[Message]:
-        """Return the ready messages."""
         return list(self._buffer)
 
     def drop(self, messages: Iterable[Message]) -> None:
-        """Stop handing these out: others have them, or will."""
         self._buffer = without(self._buffer, messages)
         self._bytes = sum(map(_size, self._buffer))
 

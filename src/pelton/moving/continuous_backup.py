@@ -116,7 +116,6 @@ class FolderTarget:
             ]
 
     def read(self, names: Sequence[str], size: int | None = None) -> dict[str, bytes]:
-        """Return what files hold, or their first bytes."""
         found = {}
         with self._failures():
             for name in names:
@@ -142,7 +141,6 @@ class FolderTarget:
 
     @contextmanager
     def lock(self, runtime: Runtime) -> Iterator[Renew]:
-        """Hold the target alone. Raises StoreBusyError."""
         with self._failures():
             self._make(self.address)
             descriptor = os.open(os.path.join(self.address, _LOCK), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -195,7 +193,6 @@ class AddressTarget:
             return [path.removeprefix(self._root) for path in map(str, self._fs.find(self._root))]
 
     def read(self, names: Sequence[str], size: int | None = None) -> dict[str, bytes]:
-        """Return what files hold, or their first bytes."""
         if not names:
             return {}
         paths = {self._root + name: name for name in names}
@@ -217,7 +214,6 @@ class AddressTarget:
 
     @contextmanager
     def lock(self, runtime: Runtime) -> Iterator[Renew]:
-        """Hold the target alone. Raises StoreBusyError."""
         mine, count = runtime.ids.new(), 0
 
         def renew() -> None:

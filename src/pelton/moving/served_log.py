@@ -159,7 +159,6 @@ class ServedStore:
         self._portal.run(begin)
 
     def close(self) -> None:
-        """Let go of the server. Idempotent."""
         with suppress(PeltonError):
             self._portal.run(self._connection.close)
         self._portal.stop()
@@ -189,7 +188,6 @@ class ServedLog:
 
     @contextmanager
     def turn(self) -> Iterator[LogPosition]:
-        """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
         at = self._at or LogPosition(b"", 0)
         found = self._ask("turn", header=at.header, frames=at.frames, is_copied=self._at is not None)
         self.last_seqs, end = found.last_seqs, LogPosition(found.header, found.frames)
@@ -205,17 +203,14 @@ class ServedLog:
         self._at = end
 
     def end(self) -> LogPosition:
-        """Return where the log ends."""
         found = self._ask("end")
         return LogPosition(found.header, found.frames)
 
     def write_log(self, begin: LogPosition | None, end: LogPosition, file: int) -> None:
-        """Write the log from a place in it, or from its beginning, to the same place of another file."""
         for offset, data in self._pieces("log", begin.bytes if begin is not None else 0, end.bytes):
             write_at(file, data, offset)
 
     def write_file(self, file: int) -> None:
-        """Write what the file holds to another one. With the log as it ends afterwards, that is the store."""
         for offset, data in self._pieces("file", 0, None):
             write_at(file, data, offset)
 
@@ -240,7 +235,6 @@ class ServedLog:
                     break
 
     def begins_with(self, log: int, end: LogPosition) -> bool:
-        """Whether the log begins with what another file holds up to there."""
         with open(log, "rb", closefd=False) as file:
             file.seek(0)
             digest, left = blake2b(digest_size=DIGEST_SIZE), end.bytes
@@ -250,11 +244,9 @@ class ServedLog:
         return not left and self._ask("digest", size=end.bytes).data == digest.digest()
 
     def fence(self, by: str) -> None:
-        """Tell the store that ``by`` has taken its place."""
         self._ask("fence", by=standby_name(by))
 
     def close(self) -> None:
-        """Let go of the store. Idempotent."""
         session, self._session = self._session, ""
         if session:
             with suppress(Fault, PeltonError):

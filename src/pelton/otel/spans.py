@@ -167,7 +167,6 @@ class OpenSend:
         self.messages: Sequence[Outgoing] = [with_current_context(message) for message in messages]
 
     def on_stored(self, acks: Sequence[PubAck]) -> None:
-        """Note where they were stored."""
         streams = {ack.stream for ack in acks}
         if len(streams) == 1:
             [stream] = streams
@@ -234,7 +233,6 @@ class MessageTracing:
     # --- messages
 
     def sending(self, messages: Sequence[Outgoing]) -> AbstractContextManager[SendSpan]:
-        """Cover a publish."""
         if not messages or messages[0].subject.startswith("$"):
             return nullcontext(_Unsent(messages))
         return self._sending(messages)
@@ -255,11 +253,9 @@ class MessageTracing:
             self._metrics.count_sent(len(messages), values)
 
     def with_context(self, message: Outgoing) -> Outgoing:
-        """Return a message with the context of what runs here."""
         return with_current_context(message)
 
     def on_received(self, delivered: Sequence[Delivered], began: int) -> None:
-        """Note what a fetch has got."""
         if _is_own(delivered[0]):
             return
         values = self._of_deliveries("receive", "receive", delivered)
@@ -287,7 +283,6 @@ class MessageTracing:
             yield
 
     def settling(self, kind: str, delivered: Sequence[Delivered]) -> AbstractContextManager[SettleSpan]:
-        """Cover an ack, nak or term."""
         return nullcontext(_Unsettled()) if _is_own(delivered[0]) else self._settling(kind, delivered)
 
     @contextmanager
@@ -316,7 +311,6 @@ class MessageTracing:
             self._metrics.count_sent(len(jobs), values)
 
     def on_claimed(self, jobs: Sequence[TracedJob], began: int) -> None:
-        """Note what claims have taken."""
         values, now = self._of_jobs("receive", "receive", jobs), self._clock.now()
         name, links = f"receive {jobs[0].queue}", _links_of_jobs(jobs)
         self._tracer.start_span(name, kind=SpanKind.CLIENT, attributes=values, links=links, start_time=began).end(now)
@@ -325,14 +319,12 @@ class MessageTracing:
 
     @contextmanager
     def settling_jobs(self, jobs: Sequence[TracedJob]) -> Iterator[None]:
-        """Cover the settlement of claimed jobs."""
         values = self._of_jobs("settle", "settle", jobs)
         with self._operation(f"settle {jobs[0].queue}", SpanKind.CLIENT, values, links=_links_of_jobs(jobs)):
             yield
 
     @contextmanager
     def running(self, job: TracedJob, *, is_new: bool = True) -> Iterator[None]:
-        """Cover an attempt of a job."""
         values = self._values("run", "process", job.queue)
         values |= {JOB_NAME: job.job, MESSAGE_ID: job.id, JOB_ATTEMPT: job.attempt, CLIENT_ID: job.worker}
         if job.key:
@@ -344,7 +336,6 @@ class MessageTracing:
 
     @contextmanager
     def stepping(self, name: str) -> Iterator[None]:
-        """Cover a step of a job."""
         with self._span(f"step {name}", SpanKind.INTERNAL, {STEP: name}, None, ()):
             yield
 

@@ -111,7 +111,6 @@ class SystemClock:
         return asyncio.get_running_loop().call_later(delay_s, fn)
 
     async def sleep(self, delay_s: float) -> None:
-        """Suspend the calling task for `delay_s` seconds."""
         await asyncio.sleep(delay_s)
 
 

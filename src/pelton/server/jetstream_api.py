@@ -284,7 +284,6 @@ class MissingJetStream:
         self._purge = purge
 
     def take(self, message: Published) -> bool:
-        """Answer a request; False if nobody does."""
         subject = message.subject
         if not subject.startswith(_API) or self._account.is_answered_abroad(subject):
             return False
@@ -558,7 +557,6 @@ class JetStreamService:
         self._verbs = ApiVerbs(link, completion)
 
     def take(self, message: Published) -> bool:
-        """Answer a message; False if nobody does."""
         subject = message.subject
         if subject.startswith((_ACKS, TRANSFERS)):
             return (self._acks if subject.startswith(_ACKS) else self._link.transfers).take(message)

@@ -166,7 +166,6 @@ class LeafConnection(ClientConnection):
     # --- what this side sends
 
     def forward(self, route: str, frame: MessageFrame, queues: Sequence[str]) -> bool:
-        """Send a message, once, for whatever subscribes there; return whether it may cross."""
         if self.state != "open" or not self.may_publish(route):
             return False
         if frame.size > self.hub.max_payload:

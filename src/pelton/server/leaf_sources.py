@@ -383,11 +383,9 @@ class AccountHubs:
 
     @property
     def is_connected(self) -> bool:
-        """Whether there is a hub now."""
         return self._account.leaf is not None and bool(self._account.leaf.hubs)
 
     def listen(self, subject: str, receive: Callable[[HubMessage], None]) -> Callable[[], None]:
-        """Call back with what the hub sends to a subject; return how to end that."""
         one = ClientSubscription(self, subject.encode(), subject, "")
         # Other processes have nothing for it, so they are not told.
         one.known_to = self._account.link
@@ -402,7 +400,6 @@ class AccountHubs:
         return end
 
     def send(self, subject: str, data: bytes, reply: str = "") -> bool:
-        """Send a message; return whether a hub wants it."""
         far = self._account.router.targets(subject)._replace(plain=(), groups=())
         return self._account.router.deliver_to(far, subject, MessageFrame(subject, reply, None, data)) > 0
 
@@ -419,7 +416,6 @@ class AccountHubs:
         return True
 
     def has(self, subscription: ClientSubscription) -> bool:
-        """Whether a subscription has not ended."""
         return subscription in self._heard
 
     def flush(self) -> None:

@@ -294,7 +294,6 @@ class ConfiguredDoor:
         self._checks = FairChecks(os.cpu_count() or 1)
 
     def is_required(self, kind: str = "STANDARD") -> bool:
-        """Whether a client without credentials is refused, that connects by ``kind``."""
         return self.users.is_required(kind)
 
     @property

@@ -505,7 +505,6 @@ class ConfiguredUsers:
         return self._trust
 
     def is_required(self, kind: str = "STANDARD") -> bool:
-        """Whether a client without credentials is refused, that connects by ``kind``."""
         rules = self._rules(kind)
         return self._is_guarded(rules) and not rules.no_auth_user
 

@@ -152,7 +152,6 @@ class SourceLog:
 
     @contextmanager
     def turn(self) -> Iterator[LogPosition]:
-        """Yield where the log ends, which is to be copied in the block; if that fails, the next turn can repeat it."""
         self.database.check_sound()
         began = self._now() if self._now is not None else 0
         self._sum_last_seqs()
@@ -175,7 +174,6 @@ class SourceLog:
                     return LogPosition(header if frames else b"", frames)
 
     def write_log(self, begin: LogPosition | None, end: LogPosition, file: int) -> None:
-        """Write the log from a place in it, or from its beginning, to the same place of another file."""
         offset = begin.bytes if begin is not None else 0
         while offset < end.bytes:
             chunk = self.read_log(offset, min(_CHUNK, end.bytes - offset))
@@ -190,7 +188,6 @@ class SourceLog:
             return os.pread(self._log, size, offset)
 
     def write_file(self, file: int) -> None:
-        """Write what the file holds to another one. With the log as it ends afterwards, that is the store."""
         offset = 0
         while chunk := self.read_file(offset, _CHUNK):
             write_at(file, chunk, offset)
@@ -203,7 +200,6 @@ class SourceLog:
             return self._raw.read("main", 0, offset, min(size, left))[1] if left > 0 else b""
 
     def begins_with(self, log: int, end: LogPosition) -> bool:
-        """Whether the log begins with what another file holds up to there."""
         offset = 0
         while offset < end.bytes:
             chunk = os.pread(log, min(_CHUNK, end.bytes - offset), offset)
@@ -219,11 +215,9 @@ class SourceLog:
             self._seen = seen
 
     def fence(self, by: str) -> None:
-        """Tell the store that ``by`` has taken its place."""
         fence(self.path, self._key, by)
 
     def close(self) -> None:
-        """Let go of the store. Idempotent."""
         self._closing.close()
 
 

@@ -538,7 +538,6 @@ class StreamMarks:
         self._stream = stream
 
     def mark(self, seq: int, number: int) -> None:
-        """Mark a delivery of a message, by its number: it is about to be begun."""
         marks, mark = self._marks, (self._stream, seq, number)
         if mark in marks.places:
             return
@@ -553,7 +552,6 @@ class StreamMarks:
             _pack(marks.file, place, *mark)
 
     def unmark(self, deliveries: Collection[tuple[int, int]]) -> None:
-        """Forget deliveries, each a message and its number, begun or not: they are settled."""
         stream, marks = self._stream, self._marks
         found = [marks.places.pop((stream, seq, number), None) for seq, number in deliveries]
         # Afterwards: another thread may have made it larger.
@@ -568,7 +566,6 @@ class StreamMarks:
             marks.free += free
 
     def numbers_by_message(self) -> dict[int, set[int]]:
-        """Return the numbers of the marked deliveries, by message; of all openers of the store."""
         return self._marks.numbers_by_message(self._stream)
 
 
