@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from random import Random
 
@@ -17,13 +18,15 @@ from msgspec.structs import replace
 
 import pelton
 from pelton.api import ConfigError, StoreBusyError, StoreError, StoreFullError, StoreKeyError
+from pelton.cli.main import main
 from pelton.moving import BackupPoint, ContinuousBackup
 from pelton.moving.continuous_backup import AddressTarget, BackupTarget, FolderTarget, _changed_pages
 from pelton.runtime import Runtime
-from pelton.storage import ReadOnlyDatabase, integers
+from pelton.storage import SCHEMA_VERSION, ReadOnlyDatabase, integers
 from pelton.storage.pages import page_snapshot
 from pelton.testing import manual_runtime
 from tests.storage.stores import a_store, raw
+from tests.stores.write import HERE
 
 _HOUR = 3600.0
 
@@ -297,6 +300,29 @@ async def test_a_flipped_bit_is_found_and_what_has_not_changed_is_not_read_again
     assert backups.add(store).parent
 
 
+async def test_of_an_encrypted_store_only_changed_rows_are_verified_again(tmp_path: Path) -> None:
+    store, backups, draw = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup"), Random(7)
+    async with pelton.open(store, key="secret") as jet:
+        await jet.create_stream("s", subjects=["s.>"])
+        sizes = [draw.choice([1, 300, 3900, 4020, 4100, 9000, 40_000]) for _ in range(300)]
+        await jet.publish_batch([(f"s.{n}", b"x" * size) for n, size in enumerate(sizes)])
+    backups.add(store, key="secret")
+    async with pelton.open(store, key="secret") as jet:
+        await jet.publish_batch([("s.new", b"x" * size) for size in (10, 30_000)])
+        with page_snapshot(os.fspath(store), b"secret") as snapshot:
+            assert snapshot._frames
+            before = backups._digests_of(backups.points())
+            assert set(range(1, 303)) <= set(snapshot._rows_on(range(1, snapshot.count + 1)) or ())
+            rows = snapshot._rows_on(_changed_pages(before, snapshot.digests()))
+            assert rows is not None
+            assert {301, 302} <= set(rows)
+            assert len(rows) < 60
+    with raw(store, "secret") as connection:
+        connection.execute("UPDATE m_1 SET data=zeroblob(length(data)) WHERE seq=302")
+    with pytest.raises(StoreError, match="message 302 of table m_1 does not match its checksum"):
+        backups.add(store, key="secret")
+
+
 async def test_a_damaged_part_is_never_restored(tmp_path: Path) -> None:
     store, backups = tmp_path / "a.pelton", ContinuousBackup(tmp_path / "backup")
     await a_store(store, 30)
@@ -332,14 +358,26 @@ async def test_an_encrypted_store_stays_encrypted(tmp_path: Path) -> None:
     assert rows_of(tmp_path / "b.pelton", "secret") == rows_of(store, "secret")
 
 
-async def test_a_store_of_an_older_schema(tmp_path: Path) -> None:
-    store = tmp_path / "a.pelton"
-    packed = Path(__file__).parent.parent / "stores" / "schema-3.pelton.xz"
-    store.write_bytes(lzma.decompress(packed.read_bytes()))
-    before = pelton.verify(store)
-    ContinuousBackup(tmp_path / "backup").add(store)
-    ContinuousBackup(tmp_path / "backup").restore(tmp_path / "b.pelton")
-    assert pelton.verify(tmp_path / "b.pelton") == before == []
+@pytest.mark.parametrize("version", range(1, SCHEMA_VERSION))
+async def test_a_point_of_an_older_schema_is_migrated(tmp_path: Path, version: int) -> None:
+    store, target = tmp_path / "a.pelton", os.fspath(tmp_path / "backup")
+    store.write_bytes(lzma.decompress((HERE / f"schema-{version}.pelton.xz").read_bytes()))
+    assert await asyncio.to_thread(main, ["backup", os.fspath(store), target, "--keep", "1h"]) == 0
+    [point] = ContinuousBackup(target).points()
+    # Since then it was migrated.
+    assert await asyncio.to_thread(pelton.migrate, store) == version
+    assert ContinuousBackup(target).add(store).parent == point.name
+    restored = tmp_path / "b.pelton"
+    at = datetime.fromtimestamp(point.time_ns / 1e9 + 1e-3, UTC).isoformat()
+    assert await asyncio.to_thread(main, ["restore", target, os.fspath(restored), "--at", at]) == 0
+    assert pelton.verify(restored) == []
+    with raw(restored) as connection:
+        assert connection.execute("PRAGMA user_version").fetchall() == [(SCHEMA_VERSION,)]
+    async with pelton.open(restored) as jet:
+        orders = await jet.stream("orders")
+        state = (await orders.info()).state
+        assert (state.messages, state.first_seq, state.last_seq) == (9, 1, 10)
+        assert (await (await orders.consumer("ship")).info()).ack_floor.stream_seq == 3
 
 
 async def test_tokens_of_a_restored_store_are_above_all_that_were_given_later(tmp_path: Path) -> None:

@@ -11,13 +11,14 @@ import re
 import shlex
 import sys
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import closing
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import msgspec
 
 from pelton.api import ConfigError, PeltonError
-from pelton.api.keys import Key, KeyFile
+from pelton.api.keys import Key, KeyFile, key_bytes
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.api.wording import text_for_people
 from pelton.cli.output import write_line
@@ -343,10 +344,16 @@ def _entry_of(options: argparse.Namespace) -> AuditEntry:
 
 
 async def record_command(options: argparse.Namespace, store: str) -> None:
-    """Write to the audit of a store file what a command has done to it."""
+    """Write to the audit of a store file what a command has done to it; one of an older schema is left as it is."""
     from pelton.connect import open as open_store
+    from pelton.engine.upkeep import public_faults
     from pelton.observe.audit import record_action
+    from pelton.storage import SCHEMA_VERSION, ReadOnlyDatabase
 
+    # Opening it to write would migrate it, and an older Pelton that has it open could not go on.
+    with public_faults(), closing(ReadOnlyDatabase(store, key=key_bytes(key_of(options)))) as found:
+        if found.value("PRAGMA user_version") != SCHEMA_VERSION:
+            return
     async with open_store(store, key=key_of(options)) as jet:
         done: str = getattr(options, "done", "")
         await record_action(jet, msgspec.structs.replace(_entry_of(options), result=done))
