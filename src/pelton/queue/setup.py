@@ -210,16 +210,18 @@ def _agree(queue: str, option: str, asked: float | None, found: float) -> None:
 
 
 async def side_streams(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:
-    """Make the side streams: history, dead letters, attempts."""
+    """Make the side streams: history, dead letters, attempts, orders, progress. All at once: a file syncs them once."""
     age, last = settings.history_max_age, {"max_msgs_per_subject": 1}
-    history = await _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age)
+    history, *_ = await asyncio.gather(
+        _side(jet, names, names.history, settings, max_age=_DEFAULT_HISTORY_S if age is None else age),
+        _side(jet, names, names.dead, settings),
+        _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last),
+        _side(jet, names, names.control, settings, allow_msg_ttl=True, **last),
+        _side(jet, names, names.running, settings, allow_msg_ttl=True, max_age=_TRACES_AGE, **last),
+    )
     if age is not None and history.config.max_age != (kept := duration_of("history_max_age", age)):
         window = min(DUPLICATE_WINDOW, kept or DUPLICATE_WINDOW)
         await jet.update_stream(names.history, max_age=age, duplicate_window=window)
-    await _side(jet, names, names.dead, settings)
-    await _side(jet, names, names.attempts, settings, max_age=_ATTEMPTS_AGE, **last)
-    await _side(jet, names, names.control, settings, allow_msg_ttl=True, **last)
-    await _side(jet, names, names.running, settings, allow_msg_ttl=True, max_age=_TRACES_AGE, **last)
     if settings.num_replicas is not None:
         # That of flows is there if the queue has had some.
         with suppress(StreamNotFoundError):
