@@ -42,7 +42,7 @@ from pelton.cli.output import (
     write_table,
 )
 from pelton.engine.upkeep import backup, compact, migrate, rekey, restore, salvage, verify
-from pelton.runtime import Halt, on_thread, system_runtime
+from pelton.runtime import Halt, end_tasks, on_thread, system_runtime
 from pelton.storage import SCHEMA_VERSION
 
 if TYPE_CHECKING:
@@ -324,9 +324,7 @@ async def _follow(options: argparse.Namespace) -> int:
         if not stopping.done():
             raise
     finally:
-        for task in (told, stopping):
-            task.cancel()
-        await asyncio.gather(told, stopping, return_exceptions=True)
+        await end_tasks(told, stopping)
     return 0
 
 

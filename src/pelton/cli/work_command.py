@@ -33,7 +33,7 @@ import msgspec
 from pelton.api import Backoff, ConfigError
 from pelton.cli.arguments import KEY, declare, fields_of, option
 from pelton.cli.work_process import CANNOT_START, READY, WorkPlan, found_jobs, work, write_work_logs
-from pelton.runtime import Runtime, Signal, system_runtime
+from pelton.runtime import Runtime, Signal, end_tasks, system_runtime
 
 _SKIPPED: Final = frozenset({"__pycache__", "node_modules", "site-packages"})
 
@@ -140,9 +140,7 @@ class Supervisor:
         try:
             await asyncio.gather(*(self._keep(place) for place in self._places))
         finally:
-            for task in others:
-                task.cancel()
-            await asyncio.gather(*others, return_exceptions=True)
+            await end_tasks(*others)
         if self._was_killed:
             return 128 + self._was_killed
         return 1 if self._has_failed else 0

@@ -24,7 +24,7 @@ from pelton.consumers import NEVER, ConsumerLog, waiting_pulls
 from pelton.engine.bus import Peers
 from pelton.engine.host import Host
 from pelton.engine.session import Key, Wakes
-from pelton.runtime import Clock, Signal
+from pelton.runtime import Clock, Signal, end_tasks
 from pelton.subjects import SubjectIndex
 
 _log: Final = logging.getLogger("pelton.engine")
@@ -160,8 +160,7 @@ class Line(ABC):
             self._signal.notify()
 
     async def stop(self) -> None:
-        self._task.cancel()
-        await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
 
     # --- how lines differ
 

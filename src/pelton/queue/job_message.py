@@ -37,11 +37,8 @@ from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import NOTHING, Envelope, FlowPlace, encode_envelope
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pelton.api import StoredMessage
     from pelton.queue.model.naming import QueueNames
-    from pelton.queue.model.options import JobOptions
 
 
 class JobCodec(Protocol):

@@ -49,7 +49,7 @@ from pelton.queue.model.turns import FIRST_JOBS, TenantTurns, in_order
 from pelton.queue.registry import TakenJob
 from pelton.queue.scan import last_attempt, tenants_with_jobs
 from pelton.queue.setup import TOKENS, lasting_consumer
-from pelton.runtime import Signal
+from pelton.runtime import Signal, end_tasks
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
@@ -269,9 +269,7 @@ class TenantLines:
 
     async def close(self) -> None:
         """Take no more. Idempotent."""
-        if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.gather(self._listening, return_exceptions=True)
+        await end_tasks(self._listening)
 
 
 class TakesInFlight:

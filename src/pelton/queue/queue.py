@@ -85,9 +85,8 @@ from pelton.queue.steering import Mover, QueueWithSteering, Steering
 
 if TYPE_CHECKING:
     from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.enqueuer import Enqueuer
     from pelton.queue.job_source import JobSource
-    from pelton.queue.registry import QueueContext, QueueStats
+    from pelton.queue.registry import QueueStats
 
 
 _encode: Final = msgspec.json.Encoder().encode

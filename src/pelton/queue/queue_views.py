@@ -71,7 +71,7 @@ from pelton.queue.model.states import (
     decode_outcome,
 )
 from pelton.queue.scan import deliveries, orders_in, taken_of_tenant, tenants_with_jobs
-from pelton.runtime import at_home, within
+from pelton.runtime import at_home, end_tasks, within
 
 if TYPE_CHECKING:
     from pelton.api import BackendSubscription
@@ -165,9 +165,7 @@ class QueueEvents:
         """Listen no more. Idempotent."""
         self._failure = self._failure or ConfigError(f"these events of queue {self._queue.name!r} were closed")
         tasks, self._tasks = self._tasks, []
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*tasks)
         readers, self._readers = self._readers, []
         for reader in readers:
             await reader.close()

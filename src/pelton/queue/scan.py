@@ -63,10 +63,8 @@ from pelton.queue.registry import ALL_LISTED, UnderwayCounts, UnderwayPart, Unli
 from pelton.queue.setup import queue_names
 
 if TYPE_CHECKING:
-    from pelton.api import Delivered
     from pelton.api.backend import BegunDeliveries
-    from pelton.jet import Consumer, Stream, Streams
-    from pelton.queue.model.naming import QueueNames
+    from pelton.jet import Consumer
     from pelton.queue.model.records import Ended
     from pelton.queue.registry import Begun, QueueContext, Underway
 

@@ -48,6 +48,7 @@ from pelton.runtime.runtime import Runtime as Runtime
 from pelton.runtime.runtime import Service as Service
 from pelton.runtime.runtime import ServiceState as ServiceState
 from pelton.runtime.runtime import Tasks as Tasks
+from pelton.runtime.runtime import end_tasks as end_tasks
 from pelton.runtime.runtime import on_thread as on_thread
 from pelton.runtime.runtime import system_runtime as system_runtime
 from pelton.runtime.runtime import until_ended as until_ended

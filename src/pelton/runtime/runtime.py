@@ -278,6 +278,14 @@ async def on_thread(work: Callable[[Halt], T], undo: Callable[[T], object] | Non
         raise
 
 
+async def end_tasks(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks, and return when they have ended, in whatever way; None is no task."""
+    ending = [task for task in tasks if task is not None]
+    for task in ending:
+        task.cancel()
+    await asyncio.gather(*ending, return_exceptions=True)
+
+
 async def until_ended(running: asyncio.Future[Any]) -> None:
     """Wait for the end of what must not be left behind, however often the caller is cancelled meanwhile."""
     while not running.done():

@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from pelton.api import ConfigError
 from pelton.api.message import long_ack_prefix
-from pelton.runtime import Runtime
+from pelton.runtime import Runtime, end_tasks
 from pelton.runtime.clock import within
 from pelton.server.connection import AccountPort, ServerHost, SharedBuffer
 from pelton.server.crossing import AccountCrossing
@@ -142,9 +142,7 @@ class LeafLink:
 
     async def close(self) -> None:
         """Leave the hub. Idempotent."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        await end_tasks(self._task)
         if self.connection is not None:
             self.connection.close("Server Shutdown")
 

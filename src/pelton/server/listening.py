@@ -30,7 +30,7 @@ from typing import Any, Final, TypeVar
 
 from pelton._version import VERSION
 from pelton.api import ConfigError
-from pelton.runtime import Clock, Runtime
+from pelton.runtime import Clock, Runtime, end_tasks
 from pelton.server.identity import Credentials, LoginRefusal, ServerUser
 from pelton.server.jetstream_api import API_LEVEL, NATS_VERSION
 from pelton.server.settings import Endpoint, ServerSettings, TlsDoor
@@ -157,9 +157,7 @@ class Listener:
     async def close(self) -> None:
         """Stop listening. Idempotent."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+        await end_tasks(task)
         if self._socket is not None:
             self._socket.close()
             self._socket = None

@@ -33,7 +33,7 @@ from pelton.engine import Engine
 from pelton.engine.archives import StreamArchives
 from pelton.engine.serving import Serving
 from pelton.jet import Streams
-from pelton.runtime import Clock, Runtime
+from pelton.runtime import Clock, Runtime, end_tasks
 from pelton.server.connection import AccountPort, ClientConnection, Published
 from pelton.server.interest import RelayedInterest
 from pelton.server.router import Storing
@@ -93,10 +93,7 @@ class TransferTable:
         return True
 
     async def close(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await end_tasks(*self._tasks)
 
 
 def info_of(client: ClientConnection, clock: Clock) -> ClientInfo:
@@ -216,8 +213,7 @@ class StoreLink:
         await self.serving.close()
 
     async def close(self) -> None:
-        self._trends.cancel()
-        await asyncio.gather(self._trends, return_exceptions=True)
+        await end_tasks(self._trends)
         with suppress(PeltonError):
             await self.interest.close()
         await self.standbys.close()

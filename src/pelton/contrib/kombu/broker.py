@@ -33,6 +33,7 @@ from pelton.connect import Jet
 from pelton.contrib.process_store import token
 from pelton.jet import Subscription
 from pelton.queue import ClaimedJob, Claims, JobRules, Queue
+from pelton.runtime import end_tasks
 
 
 class Arrival(msgspec.Struct, frozen=True):
@@ -320,8 +321,7 @@ class Broker:
         found = self._takers.pop(name, None)
         if found is None:
             return
-        found[0].cancel()
-        await asyncio.gather(found[0], return_exceptions=True)
+        await end_tasks(found[0])
         claimed = self._claimed.get((name, False))
         if claimed is not None:
             with suppress(PeltonError):
@@ -472,8 +472,7 @@ class Broker:
         found = self._subscriptions.pop(subject, None)
         if found is not None:
             subscription, task = found
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
+            await end_tasks(task)
             await subscription.close()
 
     async def close(self) -> None:
@@ -483,9 +482,7 @@ class Broker:
         for subject in list(self._subscriptions):
             await self._unsubscribe(subject)
         for claimed in self._claimed.values():
-            if claimed.task is not None:
-                claimed.task.cancel()
-                await asyncio.gather(claimed.task, return_exceptions=True)
+            await end_tasks(claimed.task)
             try:
                 await claimed.settle()
             finally:

@@ -33,7 +33,7 @@ from pelton.queue.model.limits import (
     encode,
     places_of,
 )
-from pelton.runtime import LOOK_S, ProcessWatch, Signal, WallOffset, wall_ahead
+from pelton.runtime import LOOK_S, ProcessWatch, Signal, WallOffset, end_tasks, wall_ahead
 
 if TYPE_CHECKING:
     from pelton.api import Delivered
@@ -525,10 +525,7 @@ class Admission:
 
     async def close(self) -> None:
         """Write what was returned, if the store answers."""
-        if self._watching is not None:
-            self._watching.cancel()
-            await asyncio.gather(self._watching, return_exceptions=True)
+        await end_tasks(self._watching)
         if self._task is not None:
             await asyncio.wait([self._task], timeout=_LAST_WRITES_S)
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+            await end_tasks(self._task)

@@ -30,6 +30,7 @@ from pelton.queue.model.states import NOTHING
 from pelton.queue.run.admission import LOOK_AGAIN_S
 from pelton.queue.run.fetch import RankedTakes, order_reader
 from pelton.queue.run.leased_jobs import EndedAttempt, LeasedJob, LeasedJobs
+from pelton.runtime import end_tasks
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -222,10 +223,8 @@ class Claims:
                 await self._hand_back()
         finally:
             self._held.stop()
-            if self._following is not None:
-                self._following.cancel()
-                await asyncio.gather(self._following, return_exceptions=True)
-                self._following = None
+            following, self._following = self._following, None
+            await end_tasks(following)
             await self._order_reader.close()
             await self._held.close()
 
