@@ -17,7 +17,6 @@ from pelton.cli.output import (
     write_facts,
     write_found,
     write_line,
-    write_raw,
 )
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message
@@ -151,13 +150,10 @@ async def _next(jet: Jet, options: argparse.Namespace) -> int:
 
 
 def _show_message(message: Message, options: argparse.Namespace) -> None:
-    if options.raw:
-        write_raw(message.data)
-        return
     delivered = message.delivered
     facts = {"seq": delivered.seq, "subject": message.subject, "time": rfc3339(delivered.time_ns)}
     facts |= {"delivery": delivered.num_delivered, "pending": delivered.num_pending}
-    show_message(facts, message.headers, message.data, as_json=options.json)
+    show_message(options, facts, message.headers, message.data)
 
 
 @store_command("consumer pause STREAM CONSUMER", "stop deliveries for a time", writes=True)

@@ -16,24 +16,13 @@ from pelton import __version__
 
 # Each is declared in pelton.cli.<name>_command, or in one of these.
 _TOGETHER: Final = {
-    "store_commands": (
-        "backup",
-        "restore",
-        "copy",
-        "promote",
-        "verify",
-        "salvage",
-        "compact",
-        "migrate",
-        "rekey",
-        "sql",
-    ),
-    "stream_commands": ("stream", "pub", "sub", "request"),
-    "bucket_commands": ("kv", "object"),
-    "job_commands": ("jobs", "dead", "flow"),
-    "queue_commands": ("queue", "limits", "cron", "workers"),
-    "lock_commands": ("locks", "elections", "elect"),
-    "watch_commands": ("info", "metrics", "dashboard", "audit"),
+    "store_commands": "backup restore copy promote verify salvage compact migrate rekey sql",
+    "stream_commands": "stream pub sub request",
+    "bucket_commands": "kv object",
+    "job_commands": "jobs dead flow",
+    "queue_commands": "queue limits cron workers",
+    "lock_commands": "locks elections elect",
+    "watch_commands": "info metrics dashboard audit",
 }
 COMMANDS: Final = {
     "info": "show a store or cluster as a whole",
@@ -144,7 +133,7 @@ def parser(chosen: str = "") -> argparse.ArgumentParser:
         if name == chosen:
             from pelton.cli.arguments import define
 
-            module = next((module for module, names in _TOGETHER.items() if name in names), f"{name}_command")
+            module = next((module for module, names in _TOGETHER.items() if name in names.split()), f"{name}_command")
             define(command, name, import_module(f"pelton.cli.{module}"))
     return top
 

@@ -333,9 +333,12 @@ def payload_json(data: bytes) -> dict[str, Any]:
     return {"text": payload_text(data), "data": base64.b64encode(data).decode()}
 
 
-def show_message(facts: Mapping[str, Any], headers: Headers, data: bytes, *, as_json: bool) -> None:
-    """Write a message: facts about it, its headers, its payload."""
-    if as_json:
+def show_message(options: argparse.Namespace, facts: Mapping[str, Any], headers: Headers, data: bytes) -> None:
+    """Write a message: facts about it, its headers, its payload; with ``--raw`` the payload alone, as it is."""
+    if getattr(options, "raw", False):
+        write_raw(data)
+        return
+    if options.json:
         write_json_line({**facts, "headers": {name: headers.get_all(name) for name in headers}, **payload_json(data)})
         return
     write_line("  ".join(f"{name}: {value}" for name, value in facts.items()))
@@ -355,10 +358,10 @@ def show_payload(data: bytes) -> None:
         write_line(f"  {line}", flush=True)
 
 
-def show_stored(stored: StoredMessage, *, as_json: bool) -> None:
+def show_stored(options: argparse.Namespace, stored: StoredMessage) -> None:
     """Write a message of a stream."""
     facts = {"seq": stored.seq, "subject": stored.subject, "time": stored.time}
-    show_message(facts, stored.headers, stored.data, as_json=as_json)
+    show_message(options, facts, stored.headers, stored.data)
 
 
 def write_raw(data: bytes) -> None:

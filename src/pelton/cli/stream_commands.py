@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from pelton import observe
-from pelton.api import ConfigError, Headers, Incoming, MessageNotFoundError, StoredMessage, StreamConfig, headers
+from pelton.api import ConfigError, Headers, MessageNotFoundError, StoredMessage, StreamConfig, headers
 from pelton.api.times import dec_hook
 from pelton.api.wording import age_text, bytes_text, moment_text
 from pelton.cli.arguments import (
@@ -38,7 +38,6 @@ from pelton.cli.output import (
     write_json,
     write_json_line,
     write_line,
-    write_raw,
 )
 from pelton.connect import Jet
 from pelton.observe.queues import newest_messages
@@ -216,10 +215,7 @@ async def _get(jet: Jet, options: argparse.Namespace) -> None:
         stored = await stream.get_last_message(options.last_for)
     else:
         stored = await stream.get_message(options.seq)
-    if options.raw:
-        write_raw(stored.data)
-    else:
-        show_stored(stored, as_json=options.json)
+    show_stored(options, stored)
 
 
 @store_command("stream tail STREAM", "show the newest messages, and those that follow")
@@ -236,7 +232,7 @@ async def _tail(jet: Jet, options: argparse.Namespace) -> None:
         while len(newest) < options.count and (found := await anext(messages, None)) is not None:
             newest.append(found)
     for stored in reversed(newest):
-        show_stored(stored, as_json=options.json)
+        show_stored(options, stored)
     shown, seq = len(newest), state.last_seq + 1
     while options.follow and not (options.until and shown >= options.until):
         try:
@@ -244,7 +240,7 @@ async def _tail(jet: Jet, options: argparse.Namespace) -> None:
         except MessageNotFoundError:
             await jet.runtime.clock.sleep(options.every)
             continue
-        show_stored(stored, as_json=options.json)
+        show_stored(options, stored)
         shown, seq = shown + 1, stored.seq + 1
 
 
@@ -291,10 +287,7 @@ async def _subscribe(jet: Jet, options: argparse.Namespace) -> int:
             if message is None:
                 return 1
             seen += 1
-            if options.raw:
-                write_raw(message.data)
-            else:
-                show_message({"subject": message.subject}, message.headers, message.data, as_json=options.json)
+            show_message(options, {"subject": message.subject}, message.headers, message.data)
     return 0
 
 
@@ -321,15 +314,8 @@ async def _request(jet: Jet, options: argparse.Namespace) -> int:
             if found is None or (found.headers or b"").startswith(_NOBODY):
                 write_line("no further answer" if number else f"no answer from {options.subject}", error=True)
                 return 1
-            _show(found, options)
+            answered = headers.decode(found.headers) if found.headers else Headers()
+            show_message(options, {"subject": options.subject}, answered, found.data)
     finally:
         await answers.close()
     return 0
-
-
-def _show(answer: Incoming, options: argparse.Namespace) -> None:
-    if options.raw:
-        write_raw(answer.data)
-        return
-    given = headers.decode(answer.headers) if answer.headers else Headers()
-    show_message({"subject": options.subject}, given, answer.data, as_json=options.json)
