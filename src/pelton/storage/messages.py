@@ -297,7 +297,8 @@ class MessageTable:
         self._remove_range = f"DELETE FROM {name} WHERE seq BETWEEN ? AND ? {_REMOVED}"
         front = f"SELECT seq FROM {name} ORDER BY seq LIMIT ?+0"
         self._remove_front = f"DELETE FROM {name} WHERE seq IN ({front}) {_REMOVED}"
-        self._remove_first = f"DELETE FROM {name} WHERE seq=? AND subject=? {_REMOVED}"
+        self._lengths = f"SELECT {ORIGINAL_LENGTH}, ifnull(length(hdr), -1) FROM {name} WHERE seq=? AND subject=?"
+        self._remove_one = f"DELETE FROM {name} WHERE seq=?"
         self._subject = f"SELECT CAST(subject AS BLOB) FROM {name} WHERE seq=?"
         # The time is that of the row with the greatest sequence; a damaged one must not make the stream unreadable.
         self._tail = (
@@ -476,9 +477,10 @@ class MessageTable:
         return self._removed(sql, (first, last, *condition.bindings, count))
 
     def remove_oldest_of(self, subject: str, first: int, last: int, count: int) -> list[Removed]:
-        if count == 1 and (removed := self._removed(self._remove_first, (first, subject))):
-            # Usually the bound is exact: this takes an eighth of the time.
-            return removed
+        if count == 1 and (rows := self._db.run(self._lengths, (first, subject)).fetchall()):
+            # Usually the bound is exact: this takes an eighth of the time, and without RETURNING less than with it.
+            self._db.run(self._remove_one, (first,))
+            return [Removed(first, subject, *rows[0])]  # type: ignore[arg-type]  # integers
         return self.remove_oldest_where(first, last, of_subject(subject), count)
 
     def sequences(self, first: int, last: int, limit: int) -> list[int]:

@@ -519,6 +519,7 @@ class Appender:
         state = self.state
         if not state.dirty:
             return
+        written = len(state.rows)
         state.write_rows()
         grown = state.subjects.grown() if state.is_trimmed and state.config.max_msgs_per_subject > 0 else ()
         if state.is_watched and self.batch is None:
@@ -526,7 +527,7 @@ class Appender:
             state.env.sources.on_write(state.id)
         if state.is_trimmed:
             self._deliver_live()
-            self._remover.trim(grown)
+            self._remover.trim(grown, written)
         if state.dirty:
             state.save()
 

@@ -223,7 +223,6 @@ def _names(pattern: str, position: int) -> bool:
     return len(tokens) > position and tokens[position] not in WILD
 
 
-_FEW: Final = 4
 # With fewer subjects below the same beginnings, each is looked up: to ask first whether there are any costs as much.
 _FEW_TOKENS: Final = 8
 # So many rows are read before the rows of subjects are asked.
@@ -383,9 +382,9 @@ class Reader:
         return low
 
     def pairs(self, subjects: Sequence[str]) -> dict[str, Pair]:
-        """Return the subjects that hold exactly two messages, with both; empty for few subjects: it does not pay."""
+        """Return the subjects that hold exactly two messages, with both."""
         state = self._state
-        rows = {subject: state.subject_row(subject) for subject in subjects} if len(subjects) >= _FEW else {}
+        rows = {subject: state.subject_row(subject) for subject in subjects}
         bounds = {
             subject: Pair(row.first, row.last)
             for subject, row in rows.items()

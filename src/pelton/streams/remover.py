@@ -31,11 +31,18 @@ class Remover:
 
     # --- limits
 
-    def trim(self, grown: Sequence[str]) -> None:
-        """Apply the limits; ``grown`` are the subjects that got messages, if there is a limit for each."""
+    def trim(self, grown: Sequence[str], written: int) -> None:
+        """Apply the limits; ``grown`` are the subjects that got messages, if there is a limit for each.
+
+        ``written`` is the number of messages that were written just now.
+        """
         config = self._state.config
-        for subject in self._replace(grown) if config.max_msgs_per_subject == 1 else grown:
-            self.trim_subject(subject, config.max_msgs_per_subject)
+        if config.max_msgs_per_subject == 1 and len(grown) >= _FEW:
+            # For fewer, a statement for all does not pay.
+            grown = self._replace(grown)
+        fresh = self._state.last if written == 1 else 0
+        for subject in grown:
+            self.trim_subject(subject, config.max_msgs_per_subject, fresh)
         if config.discard == "new":
             # Lowering a limit below the current size removes nothing: only new messages are discarded.
             return
@@ -82,8 +89,8 @@ class Remover:
         self._evict(state.table.remove_each(doomed))
         return found[-1][0] if len(found) == _AT_ONCE else upto
 
-    def trim_subject(self, subject: str, limit: int) -> None:
-        """Remove the oldest messages of a subject beyond ``limit``."""
+    def trim_subject(self, subject: str, limit: int, fresh: int = 0) -> None:
+        """Remove the oldest messages of a subject beyond ``limit``; ``fresh`` is one that is surely there."""
         state = self._state
         state.count_subjects()
         row = state.subject_row(subject)
@@ -94,7 +101,7 @@ class Remover:
             removed = state.table.remove_oldest_of(subject, row.first, upto, excess)
             self._evict(removed)
             first = row.first
-            if limit == 1 and state.table.subject_of(row.last) == subject:
+            if limit == 1 and ((excess == 1 and row.last == fresh) or state.table.subject_of(row.last) == subject):
                 first = row.last
             elif removed:
                 first = removed[-1].seq + 1
@@ -139,8 +146,11 @@ class Remover:
             if lasts and lasts.get(subject) == seq:
                 del lasts[subject]
             touched_first = touched_first or seq <= state.first
+        was_gapless = touched_first and state.is_gapless
         state.msgs -= len(removed)
-        if touched_first:
+        if was_gapless and len(removed) == 1:
+            state.first += 1
+        elif touched_first:
             self._find_first()
         has_timers = state.has_timers
         if touched_first or has_timers:

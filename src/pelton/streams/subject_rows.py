@@ -184,9 +184,12 @@ class SubjectRows:
         self._deltas.clear()
         firsts.clear()
         self._run(_UPSERT, changed)
-        shrunk = (subject for _, subject, _, _, count, _ in changed if count <= 0)
-        emptied = (subject for subject in shrunk if self._defers or not ((row := known.get(subject)) and row.msgs > 0))
-        self._run(_DROP, [(stream, subject, 0) for subject in emptied])
+        emptied = [
+            (stream, subject, 0)
+            for _, subject, _, _, count, _ in changed
+            if count <= 0 and (self._defers or not ((row := known.get(subject)) and row.msgs > 0))
+        ]
+        self._run(_DROP, emptied)
         if len(known) > _KNOWN_LIMIT:
             known.clear()
 
