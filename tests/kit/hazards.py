@@ -257,6 +257,7 @@ class HazardBackend:
         self._client = client
         self.planning = inner.planning
         self.domain_prefix = inner.domain_prefix
+        self.restarted_at = inner.restarted_at
         self.tracing: Tracing | None = None
 
     async def call(self, request: Request[R]) -> R:

@@ -88,6 +88,13 @@ class Backend(Protocol):
     domain_prefix: str
     tracing: Tracing | None
 
+    @property
+    def restarted_at(self) -> float:
+        """When a server was lost that was started anew since, in seconds since boot; -inf: never.
+
+        It may have forgotten what it delivered in the second before.
+        """
+
     async def call(self, request: Request[R]) -> R:
         """Execute one administrative request. Raises `ApiError`."""
 

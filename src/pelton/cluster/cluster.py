@@ -166,7 +166,7 @@ async def publish_each(
 async def publish_apart(publisher: Publisher, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
     """Publish messages, each of which is answered by itself; other errors are raised when all are answered."""
     answers: list[PubAck | PeltonError] = []
-    failed: list[BaseException] = []
+    failed = list[BaseException]()
     for start in range(0, len(messages), _AT_ONCE):
         sending = map(publisher.publish, messages[start : start + _AT_ONCE])
         for answer in await asyncio.gather(*sending, return_exceptions=True):
@@ -217,6 +217,11 @@ class Cluster:
         self._presence = Presence(self._connection)
         self._channels = FreeChannels(self._connection)
         self._giving_back: set[asyncio.Task[None]] = set()
+
+    @property
+    def restarted_at(self) -> float:
+        """When the only server was lost that was started anew since, in seconds since boot; -inf: never."""
+        return self._connection.restarted_at
 
     async def connect(self) -> None:
         """Connect now rather than on first use.
@@ -564,12 +569,11 @@ class Cluster:
             if channel.messages:
                 await leftover(channel.messages)
             return
-        taken = [
-            AckOp(kind="nak", seq=m.seq, consumer_seq=m.consumer_seq, num_delivered=m.num_delivered)
-            for m in channel.messages
-        ]
-        if taken:
-            await self.ack(stream, consumer, taken)
+        taken = channel.messages
+        if acks := [
+            AckOp(kind="nak", seq=m.seq, consumer_seq=m.consumer_seq, num_delivered=m.num_delivered) for m in taken
+        ]:
+            await self.ack(stream, consumer, acks)
 
     async def _explain(self, stream: str, consumer: str) -> ConsumerInfo:
         """Raise the server's own error if a stream or consumer is gone."""

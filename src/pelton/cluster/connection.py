@@ -271,6 +271,8 @@ class Connection:
         self._sweeping = False
         self._changed = Signal()
         self._losses = 0
+        self._lost_at = self.restarted_at = float("-inf")
+        self._server_id = ""
         self.on_lost: list[Callable[[], None]] = []
         self.on_denied: list[Callable[[str, PeltonError], None]] = []
 
@@ -315,6 +317,7 @@ class Connection:
         except BaseException:
             await client.abandon()
             raise
+        self._note_server(client)
         return client
 
     async def _check_jetstream(self, client: NatsClient) -> None:
@@ -357,6 +360,7 @@ class Connection:
 
     async def _on_lost(self) -> None:
         self._losses += 1
+        self._lost_at = self.clock.boottime()
         self._fail_waiting(Interrupted())
         self._tell_lost()
         self._changed.notify()
@@ -366,8 +370,16 @@ class Connection:
             tell()
 
     async def _back(self) -> None:
+        self._note_server(self._client)
         self._complaint_log.forget()
         self._changed.notify()
+
+    def _note_server(self, client: NatsClient | None) -> None:
+        """Note whether the server was started anew: one that is alone keeps its id for as long as it runs."""
+        told = client._server_info if client is not None else {}
+        before, self._server_id = self._server_id, str(told.get("server_id", self._server_id))
+        if before not in ("", self._server_id) and not self.is_clustered:
+            self.restarted_at = self._lost_at
 
     def _fail_waiting(self, error: Exception) -> None:
         waiting, self._waiting = self._waiting, {}

@@ -86,6 +86,7 @@ class Engine:
 
     planning = PLANNING
     domain_prefix = ""
+    restarted_at = float("-inf")
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:

@@ -111,7 +111,7 @@ class PageSnapshot:
         self._look()
         return page if self._frames else None
 
-    def _decrypted(self, number: int) -> bytes:
+    def _read_decrypted(self, number: int) -> bytes:
         """Return what SQLite has on a page: without what encryption keeps at its end."""
         if not self._is_encrypted:
             return self.page(number)
@@ -119,7 +119,7 @@ class PageSnapshot:
         if self._usable is None:
             self._usable = PAGE_SIZE
             # The first page tells how many bytes of each are not used.
-            self._usable -= self._decrypted(1)[20]
+            self._usable -= self._read_decrypted(1)[20]
         offset, page = self._frames.get(number), b""
         if offset is not None:
             page = read("main", 1, offset, PAGE_SIZE)[1]
@@ -163,7 +163,7 @@ class PageSnapshot:
         rows: set[int] = set()
         payloads, accounted = set[int](), self._trunks_of_free_pages()
         for number in changed:
-            page = self._decrypted(number)
+            page = self._read_decrypted(number)
             if page[_FIRST if number == 1 else 0] not in _OF_TREES:
                 payloads.add(number)
             for row, payload in rows_of_leaf(page, _FIRST if number == 1 else 0):
@@ -171,15 +171,15 @@ class PageSnapshot:
                 # A chain without an end is damage, which has been looked for.
                 while payload and payload not in accounted and payload <= self.count:
                     accounted.add(payload)
-                    payload = int.from_bytes(self._decrypted(payload)[:4], "big")
+                    payload = int.from_bytes(self._read_decrypted(payload)[:4], "big")
         return sorted(rows) if payloads <= accounted else None
 
     def _trunks_of_free_pages(self) -> set[int]:
         found: set[int] = set()
-        trunk = int.from_bytes(self._decrypted(1)[32:36], "big")
+        trunk = int.from_bytes(self._read_decrypted(1)[32:36], "big")
         while trunk and trunk not in found and trunk <= self.count:
             found.add(trunk)
-            trunk = int.from_bytes(self._decrypted(trunk)[:4], "big")
+            trunk = int.from_bytes(self._read_decrypted(trunk)[:4], "big")
         return found
 
     def _tables(self) -> list[str]:

@@ -353,6 +353,20 @@ def test_a_lease_that_was_long_in_getting_is_told_in_time(busy: bool) -> None:
     keeper.stop()
 
 
+@pytest.mark.parametrize(("after", "is_lost"), [(-0.2, False), (0.1, True), (0.9, True), (1.1, False)])
+async def test_a_lease_that_a_restarted_server_may_have_forgotten_is_lost(after: float, is_lost: bool) -> None:
+    clock, reasons, restarted_at = ManualClock(), list[str](), float("-inf")
+    keeper = LeaseKeeper(Store(), clock, 60, lambda: restarted_at)  # type: ignore[arg-type]
+    clock.advance(10)
+    # It was asked for long before.
+    keeper.hold(alone(1, clock.boottime() - 9, 60, reasons.append, by_clock=True))
+    await keeper.round()
+    restarted_at = clock.boottime() + after
+    clock.advance(5)
+    await keeper.round()
+    assert [reason[:29] for reason in reasons] == ["the server was started anew j"] * is_lost
+
+
 async def test_slow_answers_about_several_consumers_do_not_add_up() -> None:
     store, clock = Store(), ManualClock()
     store.down = "hangs"

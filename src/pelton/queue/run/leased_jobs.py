@@ -203,7 +203,7 @@ class LeasedJobs(Generic[J]):
         self._extender = SlotExtender(
             self.source.extender, queue.backend, self.admission.register, self.admission.slots, self.worker, self._clock
         )
-        self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease)
+        self._keeper = LeaseKeeper(self._extender, self._clock, queue.lease, lambda: queue.backend.restarted_at)
         self.by_clock: bool = not queue.backend.planning.refuses_late_acks
         # What is cancelled or paused, as far as it is known here.
         self.orders: Orders = Orders()
