@@ -9,6 +9,7 @@ What is not sent, and why:
   ``wild.py``, whose answers are not compared: both servers have to go on answering
 - consumers ``c`` and ``d`` keep their filter: which older messages a changed filter counts depends on what nats-server
   has looked at, and one that has lost its filter is not told of new messages
+- an archive to a subject that holds NUL: no subscription here can have it, and it is refused
 - requests that wait, and times between an instant and an hour: what is answered would be a matter of time
 What is sent, and known to differ, is listed in ``compare.py``, each with its reason.
 """

@@ -249,6 +249,8 @@ def _acked(random: Random, odd: float) -> Asked:
     return Asked(f"$JS.ACK.S.{random.choice('cd')}.{'.'.join(numbers)}.1700000000000000000.0", data)
 
 
+_ARCHIVED: Final = "STREAM.SNAPSHOT.S"
+_NUL: Final = b"\\u0000"
 _ABOUT: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
     "INFO": ({}, ()),
     "STREAM.NAMES": ({}, ("subject", "offset")),
@@ -256,7 +258,7 @@ _ABOUT: Final[dict[str, tuple[dict[str, Any], tuple[str, ...]]]] = {
     "STREAM.INFO.S": ({"subjects_filter": ">"}, ("deleted_details", "subjects_filter", "offset")),
     "STREAM.INFO.T": ({}, ()),
     "STREAM.PURGE.S": ({"filter": "s.1"}, ("filter", "seq", "keep")),
-    "STREAM.SNAPSHOT.S": ({"deliver_subject": "d"}, ("deliver_subject", "no_consumers", "chunk_size", "jsck")),
+    _ARCHIVED: ({"deliver_subject": "d"}, ("deliver_subject", "no_consumers", "chunk_size", "jsck")),
     "STREAM.PEER.REMOVE.S": ({"peer": "x"}, ("peer",)),
     "STREAM.LEADER.STEPDOWN.S": ({}, ("placement",)),
     "CONSUMER.NAMES.S": ({}, ("offset", "subject")),
@@ -280,7 +282,8 @@ def _about(random: Random, odd: float) -> Asked:
     body = odd_object(random, fields, names, odd) if fields or random.random() < odd else b""
     if random.random() < odd / 3:
         body = random.choice(OTHERS).encode()
-    return Asked(f"$JS.API.{path}", body)
+    # A subject that holds NUL is none here: an archive cannot be sent to it.
+    return Asked(f"$JS.API.{path}", b"" if path == _ARCHIVED and _NUL in body else body)
 
 
 def _published(random: Random, odd: float) -> Asked:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.fuzz import jetstream, protocol
+from tests.fuzz.play import Case
 from tests.kit.nats_server import NatsServer, nats_server
 from tests.server.conftest import Started
 from tests.server.raw import RawClient, raw_client
@@ -103,7 +106,7 @@ FOUND: list[Callable[[RawClient], Awaitable[list[Any]]]] = [
 @pytest.fixture(scope="module")
 def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
     accounts = "".join(
-        f"A{n} {{ jetstream: enabled, users: [{{ user: u{n}, password: p }}] }}\n" for n in range(len(FOUND) + 1)
+        f"A{n} {{ jetstream: enabled, users: [{{ user: u{n}, password: p }}] }}\n" for n in range(len(FOUND) + 2)
     )
     with nats_server(tmp_path_factory.mktemp("nats"), extra=f"accounts {{ {accounts} }}") as running:
         yield running
@@ -139,3 +142,27 @@ async def test_a_subject_with_wildcards_is_stored_there_and_refused_here(started
     assert all('"seq": ' in answer for answer in there)
     assert all("NATS/1.0 503" in answer for answer in here[:5])
     assert all('"seq": 1' in answer for answer in here[5:])
+
+
+async def test_no_archive_is_sent_to_a_subject_that_holds_nul(started: Started, real: NatsServer) -> None:
+    async def play(client: RawClient) -> list[Any]:
+        await client.request("$JS.API.STREAM.CREATE.S", {"name": "S", "subjects": ["s"]})
+        subjects = ("\x00", "a.\x00", "d")
+        return [await client.request("$JS.API.STREAM.SNAPSHOT.S", {"deliver_subject": each}) for each in subjects]
+
+    there, here = await _both(play, len(FOUND) + 1, started, real)
+    assert [10015 in _codes(answer) for answer in there] == [False, False, False]
+    assert [10015 in _codes(answer) for answer in here] == [True, True, False]
+
+
+def _codes(answer: str) -> list[int]:
+    return [int(code) for code in re.findall(r'"err_code": (\d+)', answer)]
+
+
+def test_what_is_known_to_differ_is_not_sent_in_a_changed_frame_either() -> None:
+    # A byte of a subject in the eighth frame was another, which made it no UTF-8; and an archive was sent to NUL.
+    random = Case("frames", 1_000_009_000_000_866).random
+    protocol.connect(random, "u0")
+    assert protocol.carried_by(protocol.frames(random)[7]).partition(b"\n")[0].decode()
+    asked = jetstream.requests(Case("requests", 1_000_009_000_001_010).random)
+    assert (asked[7].subject, asked[7].data) == ("$JS.API.STREAM.SNAPSHOT.S", b"")
