@@ -78,7 +78,10 @@ KNOWN: Final = (
         ends=True,
         after=r'"subjects": \[">"\]',
     ),
-    Known("requests", '"messages": ', '"messages": ', "the same", ends=True, after=r'"subjects": \[">"\]'),
+    *(
+        Known("requests", said, said, "the same", ends=True, after=r'"subjects": \[">"\]')
+        for said in ('"messages": ', '"purged": ')
+    ),
     Known("requests", _ALL, _ALL, "the same, at once", ends=True),
     Known(
         "requests",
