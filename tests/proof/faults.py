@@ -18,10 +18,10 @@ from tests.crash import test_power as power_losses
 from tests.crash.roles import make_store
 from tests.crash.test_kill import Record, drain, killing
 from tests.kit.linear import check_history
+from tests.kit.patches import patched
 from tests.kit.power import FailedSync, RecordingDisk
 from tests.linear.rounds import Rounds as Histories
 from tests.linear.worker import BUCKET
-from tests.proof.play import patched
 from tests.proof.record import Tried
 from tests.storage.processes import Child, preload
 from tests.storm import inherited, test_cancellation, test_full_disks

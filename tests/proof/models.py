@@ -18,6 +18,7 @@ from pelton.api import AckOp, Delivered
 from pelton.consumers import settle
 from pelton.testing import manual_runtime
 from tests.kit.judge.queue_history import HistoryEvent, check_queue
+from tests.kit.patches import patched
 from tests.locks.test_campaign_simulated import election_simulation
 from tests.locks.test_locks_simulated import Troubled
 from tests.model.test_batches import BatchMachine
@@ -31,7 +32,6 @@ from tests.model.test_stream import StreamMachine
 from tests.model.test_tails import Tails
 from tests.model.test_time import TimeMachine
 from tests.model.test_transactions import TransactionMachine
-from tests.proof.play import patched
 from tests.proof.record import Tried
 from tests.queue.keys.test_simulated import shop as keyed_shop
 from tests.queue.limits.checks import broken

@@ -6,9 +6,8 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any, Final
+from contextlib import suppress
+from typing import Final
 
 import msgspec
 
@@ -50,16 +49,3 @@ async def round_of(
         return msgspec.json.decode(lines[-1], type=Tried)
     except (IndexError, msgspec.DecodeError):
         return Tried(violations=[f"it ended with status {process.returncode}: {told.decode(errors='replace')[-1500:]}"])
-
-
-@contextmanager
-def patched(module: Any, **values: Any) -> Iterator[None]:
-    """Set names of a module for as long as the context lasts."""
-    before = {name: getattr(module, name) for name in values}
-    for name, value in values.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)

@@ -18,7 +18,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from itertools import count
 from pathlib import Path
 from random import Random
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any, ClassVar, Final, TypeVar
 
 import apsw
@@ -31,6 +31,7 @@ from pelton.locks import candidate_runner, keeper
 from pelton.queue.run import leases
 from pelton.runtime import Ids, Runtime, Timer, cpu_wait, pause, stopwatch
 from pelton.storage import Database, Fault, wake
+from tests.kit.patches import patched
 from tests.simulation.loop import LANE, Lane, SimulatedLoop
 
 T = TypeVar("T")
@@ -360,7 +361,7 @@ def simulated(machine: Machine) -> Iterator[None]:
             (keeper, {"LoopThread": Thread}),
             (candidate_runner, {"LoopThread": Thread}),
         ):
-            stack.enter_context(_replaced(module, names))
+            stack.enter_context(patched(module, **names))
         loop = machine.loop
         for module in [module for name, module in sys.modules.items() if name.startswith("pelton.")]:
             clocks = {
@@ -369,17 +370,5 @@ def simulated(machine: Machine) -> Iterator[None]:
                 "cpu_wait": (cpu_wait, lambda: 0.0),
             }
             found = {name: new for name, (old, new) in clocks.items() if vars(module).get(name) is old}
-            stack.enter_context(_replaced(module, found))
+            stack.enter_context(patched(module, **found))
         yield
-
-
-@contextmanager
-def _replaced(module: ModuleType, names: dict[str, Any]) -> Iterator[None]:
-    before = {name: getattr(module, name) for name in names}
-    for name, value in names.items():
-        setattr(module, name, value)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            setattr(module, name, value)
