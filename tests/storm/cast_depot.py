@@ -21,6 +21,7 @@ import msgspec
 
 import pelton
 from pelton.api import Backoff
+from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 from tests.journal import machine_ns
 from tests.storm import inherited
@@ -59,7 +60,12 @@ def note(folder: str | Path, event: DepotEvent) -> None:
 
 @contextmanager
 def _noting(folder: str, context: pelton.JobContext) -> Iterator[None]:
+    original = os.getpid()
+
     def say(kind: Any) -> None:
+        if os.getpid() != original:
+            # A copy leaves the block as well, and says nothing of how the job ends.
+            return
         event = DepotEvent(
             kind=kind,
             queue=context.queue,
@@ -198,8 +204,11 @@ async def forester(pipe: Connection, place: Place, who: str, seed: int) -> None:
 
 @asynccontextmanager
 async def marking(folder: Path, queue: pelton.Queue) -> AsyncIterator[None]:
-    """Let the worker of this process write what it begins, before it does: an attempt must have been written."""
-    begin = LeasedJobs.begin
+    """Let the worker of this process write what it begins and interrupts, before it does.
+
+    An attempt must have been written; and of a child that is interrupted, nobody knows whether it had ended.
+    """
+    begin, interrupt = LeasedJobs.begin, JobAttempt.interrupt
 
     @wraps(begin)
     def noted(self: LeasedJobs[Any], job: LeasedJob) -> None:
@@ -207,11 +216,21 @@ async def marking(folder: Path, queue: pelton.Queue) -> AsyncIterator[None]:
         note(folder, event)
         begin(self, job)
 
-    LeasedJobs.begin = noted  # type: ignore[method-assign]
+    @wraps(interrupt)
+    def noted_end(self: JobAttempt) -> None:
+        if self.records.has_begun and self.definition is not None and self.definition.in_process:
+            id, attempt = self.records.id, self.records.attempt
+            event = DepotEvent(
+                kind="interrupted", queue=queue.name, id=id, at=machine_ns(), pid=os.getpid(), attempt=attempt
+            )
+            note(folder, event)
+        interrupt(self)
+
+    LeasedJobs.begin, JobAttempt.interrupt = noted, noted_end  # type: ignore[method-assign]
     try:
         yield
     finally:
-        LeasedJobs.begin = begin  # type: ignore[method-assign]
+        LeasedJobs.begin, JobAttempt.interrupt = begin, interrupt  # type: ignore[method-assign]
 
 
 async def make_depot(jet: pelton.Jet) -> None:

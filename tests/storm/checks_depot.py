@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, NamedTuple
 
 import pelton
@@ -44,13 +45,23 @@ class JobTrace:
 
     def end_of(self, start: DepotEvent) -> DepotEvent | None:
         """Return the end of a start; None if its process died."""
-        return next((end for end in self.ends if (end.pid, end.attempt) == (start.pid, start.attempt)), None)
+        return next(iter(self._ends_of(start)), None)
+
+    def _ends_of(self, start: DepotEvent) -> list[DepotEvent]:
+        """Return what ended a start. A job that was given back starts again as the same attempt, maybe there."""
+        again = [one.at for one in self.starts if _run(one) == _run(start) and one.at > start.at]
+        until = min(again, default=inf)
+        return [end for end in self.ends if _run(end) == _run(start) and start.at <= end.at < until]
 
     def has_ended(self, killed: Mapping[int, int]) -> int:
         """Return how many starts count for certain: they ended by themselves, or with their worker."""
-        ends = [(start, self.end_of(start)) for start in self.starts]
-        by_itself = sum(end is not None and end.kind == "end" for _, end in ends)
-        return by_itself + sum(end is None and start.pid in killed and start.job != "copier" for start, end in ends)
+        ends = [(start, {end.kind for end in self._ends_of(start)}) for start in self.starts]
+        by_itself = sum(kinds == {"end"} for _, kinds in ends)
+        return by_itself + sum(not kinds and start.pid in killed and start.job != "copier" for start, kinds in ends)
+
+
+def _run(event: DepotEvent) -> tuple[int, int]:
+    return event.pid, event.attempt
 
 
 class DepotHistory:

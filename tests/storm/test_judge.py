@@ -72,3 +72,11 @@ def test_what_is_wrong_is_found(wrong: str) -> None:
     found = list(DepotHistory(notes, events, {DEPOT: outcomes, FORKS: []}).contradictions())
     assert len(found) == bool(wrong), found
     assert all(wrong in one for one in found)
+
+
+@pytest.mark.parametrize("before", [[], ["interrupted"], ["end", "interrupted"], ["interrupted", "end"]])
+def test_what_was_given_back_may_start_again_as_the_same_attempt_in_the_same_process(before: list[str]) -> None:
+    given_back = [event("begins", 1), event("start", 1), *(event(kind, 2 + n / 9) for n, kind in enumerate(before))]
+    for again, problems in ((ran("1", 3, 4), 0), ([*ran("1", 3, 4), *ran("1", 5, 6)], 1)):
+        history = DepotHistory(ordered("1"), [*given_back, *again], {DEPOT: [ended("1")], FORKS: []})
+        assert len(list(history.contradictions())) == problems

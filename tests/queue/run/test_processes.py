@@ -7,15 +7,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 import pelton
 from pelton import ConfigError, Jet, JobResultError
 from pelton.queue import Queue
+from pelton.queue.run.children import ChildCall, JobChild, JobChildren
 from tests.queue import no_import, slow_import
 from tests.queue import process_jobs as some
 from tests.queue.conftest import ON_BOTH
@@ -121,6 +124,34 @@ async def test_a_stopped_worker_kills_and_hands_back(queue: Queue, tmp_path: Pat
         await eventually(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text())
     await eventually(lambda: is_gone(int((tmp_path / "pid").read_text())))
     assert ((await handle.info()).state, (await handle.info()).attempt) == ("pending", 0)
+
+
+async def test_a_job_that_has_ended_is_not_interrupted_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    children, began, answered, call = JobChildren(1), threading.Event(), threading.Event(), JobChild.call
+
+    def begin() -> float:
+        began.set()
+        return 60.0
+
+    def noted(child: JobChild, *args: Any) -> tuple[bytes, bytes]:
+        answer = call(child, *args)
+        answered.set()
+        return answer
+
+    monkeypatch.setattr(JobChild, "call", noted)
+    job = {"module": some.__name__, "function": "square", "job": "square", "args": msgspec.Raw(b'{"n": 3}')}
+    texts = dict.fromkeys(("queue", "worker", "id", "key", "last_error"), "")
+    running = asyncio.ensure_future(
+        children.run(
+            ChildCall(**job, **texts, attempt=1, enqueued_at=0, token=1, meta={}), lambda told: None, begin, None
+        )
+    )
+    await asyncio.to_thread(began.wait)
+    # It is told so before it hears of the answer.
+    answered.wait()
+    running.cancel()
+    assert msgspec.json.decode((await running).result)["n"] == 9
+    await children.close()
 
 
 async def test_errors_come_back_with_their_traceback(queue: Queue) -> None:

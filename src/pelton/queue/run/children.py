@@ -446,8 +446,12 @@ class JobChildren:
                 return await self.run(call, told, begin, within)
             raise JobCrashedError(call.id, call.job, code) from None
         except BaseException:
-            await self._discard(child, answering)
-            raise
+            if not answering.done():
+                await self._discard(child, answering)
+            if answering.cancelled() or answering.exception() is not None:
+                raise
+            # Its function had ended by itself: that counts, and it is not run again.
+            kind, answer = answering.result()
         self._idle.append(child)
         if kind == RETURNED:
             return _reply(answer)
