@@ -114,7 +114,7 @@ _STREAMS: Final = (
         "streams/remover.py",
         "        state.msgs = state.bytes = 0\n        state.first = state.last + 1\n",
         "        state.msgs = 0\n        state.first = state.last + 1\n",
-        ("programs", "models:0+11"),
+        ("models:0+11", "programs"),
     ),
     Mutant(
         "a full stream keeps one message more",
@@ -203,7 +203,7 @@ _CONSUMERS: Final = (
         "consumers/settle.py",
         '    elif consumer.log.config.retention == "workqueue":\n',
         "    elif False:\n",
-        ("programs", "power", "models:1+11"),
+        ("power", "programs", "models:1+11"),
     ),
     Mutant(
         "interest retention forgets that others want a message",
