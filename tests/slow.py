@@ -75,6 +75,7 @@ _SLOW: Final = {
     "tests/moving/test_backups.py::test_killed_at_each_change": "kills",
     "tests/moving/test_backups.py::test_old_points_go_and_all_others_can_be_restored[f": "as in memory",
     "tests/moving/test_copy.py::test_killed": "kills",
+    "tests/moving/test_cluster_standby.py::test_killed": "kills, on one server and on three",
     "tests/moving/test_standby.py::test_a_full_disk": "a process that waits",
     "tests/moving/test_standby.py::test_killed": "kills",
     "tests/moving/test_served_standby.py::test_it_goes_on": "servers that are killed",

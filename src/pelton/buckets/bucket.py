@@ -539,6 +539,19 @@ async def raise_tokens(jet: Streams) -> None:
             await jet.backend.call(StreamFill(stream=name, last_seq=state.last_seq + _FAR))
 
 
+async def raise_first_tokens(jet: Streams, above: int, names: Sequence[str], replicas: int) -> None:
+    """The same for streams of these names that are not there yet: they begin far above ``above``, too."""
+    bucket = await _bucket(jet, replicas)
+    known = bucket.keys()
+    for name in {*names, *[name async for name in known]}:
+        try:
+            last = await bucket.get(name)
+        except BucketKeyNotFoundError:
+            await bucket.create(name, above + _FAR)
+        else:
+            await bucket.update(name, max(last.value or 0, above) + _FAR, last.revision)
+
+
 async def _bucket(jet: Streams, replicas: int) -> Bucket[int]:
     try:
         bucket = await open_bucket(jet, TOKENS_BUCKET, int, None)

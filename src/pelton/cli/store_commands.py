@@ -15,13 +15,14 @@ from typing import TYPE_CHECKING
 from pelton.api import ConfigError, PeltonError
 from pelton.api.keys import KeyFile
 from pelton.api.times import rfc3339
-from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people
+from pelton.api.wording import bytes_text, moment_text, span_text, text_for_people, without_login
 from pelton.cli.arguments import (
     JSON,
     KEY,
     WIDE,
     declare,
     file_command,
+    is_file,
     key_of,
     moment_of,
     one_of,
@@ -217,12 +218,15 @@ async def _into(options: argparse.Namespace) -> list[str]:
 @option("SOURCE", "a store file, or an address such as nats://host:4222")
 @option("[TARGET]", "the same; a file is created if it is missing")
 @one_of(
-    option("--follow", "keep the file TARGET a standby of SOURCE, a file or its pelton serve: see pelton promote"),
+    option(
+        "--follow",
+        "keep TARGET, a file or cluster, a standby of SOURCE, a file or its pelton serve: see pelton promote",
+    ),
     option("--status", "show how far the standby that is named is behind"),
 )
 @option("--demote", "with --follow: TARGET is a store, such as one that was replaced; overwrite what it holds")
 @option("--stream NAME", "only this stream (may be repeated)", action="append")
-@option("--replicas N", "from a file to a cluster: keep each stream on N servers (default: 1)", type=int)
+@option("--replicas N", "to a cluster: keep each stream on N servers (default: 1)", type=int)
 @WIDE
 @option("--target-key-file FILE", "the target's key, if it is an encrypted file")
 @JSON
@@ -298,10 +302,8 @@ def _show_standby(options: argparse.Namespace) -> int:
 async def _follow(options: argparse.Namespace) -> int:
     from pelton.moving import follow
 
-    if options.stream or options.replicas or options.target_key_file:
-        raise ConfigError(
-            "--follow keeps all of a store, with its key: leave --stream, --replicas, --target-key-file out"
-        )
+    if options.stream or options.target_key_file:
+        raise ConfigError("--follow keeps all of a store, with its key: leave --stream, --target-key-file out")
     if options.demote:
         options.done = f"{options.target}: made a standby"
     copied, loop, runtime = asyncio.Event(), asyncio.get_running_loop(), system_runtime()
@@ -319,7 +321,8 @@ async def _follow(options: argparse.Namespace) -> int:
     stopping = runtime.spawn(stop(), "pelton copy --follow waits for a signal")
     try:
         key = key_of(options)
-        await follow(options.source, options.target, key=key, demote=options.demote, on_copied=on_copied)
+        ends = {"demote": options.demote, "num_replicas": options.replicas}
+        await follow(options.source, options.target, key=key, on_copied=on_copied, **ends)
     except asyncio.CancelledError:
         if not stopping.done():
             raise
@@ -332,9 +335,12 @@ async def _tell_copied(options: argparse.Namespace, copied: asyncio.Event) -> No
     from pelton.moving.served_log import is_served, name_of
 
     await copied.wait()
-    source = name_of(options.source) if is_served(options.source) else options.source
-    text = f"{options.target}: a standby of {source}, and up to date; stop it at any time"
-    write_lines(options, {"source": source, "target": options.target}, [text])
+    source, target = (name_of(one) if is_served(one) else one for one in (options.source, options.target))
+    write_lines(
+        options,
+        {"source": source, "target": target},
+        [f"{target}: a standby of {source}, and up to date; stop it at any time"],
+    )
     if options.demote and not is_served(options.source):
         await record_command(options, options.source)
 
@@ -360,8 +366,9 @@ async def _promote(options: argparse.Namespace) -> Promotion:
 
     asks = not options.without_source
     found = await promote(options.target, key=key_of(options), ask_source=asks, source=options.source)
-    options.done = f"{options.target}: promoted; it replaces {found.source}"
-    await record_command(options, options.target)
+    options.done = f"{without_login(options.target)}: promoted; it replaces {found.source}"
+    if is_file(options.target):
+        await record_command(options, options.target)
     return found
 
 

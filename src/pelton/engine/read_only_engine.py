@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 import msgspec
@@ -154,6 +154,7 @@ class ReadOnlyEngine:
         self._runtime = runtime
         self._loop = asyncio.get_running_loop()
         self._closed = False
+        self._is_held = False
         self._view = self._open_view()
 
     def _open_view(self) -> _View:
@@ -180,12 +181,28 @@ class ReadOnlyEngine:
                 return answer
         raise StoreBusyError(self._settings.path, _REOPENED)
 
+    @contextmanager
+    def held(self) -> Iterator[ReadOnlyDatabase]:
+        """Answer everything in the block from one snapshot, for which the store's log is kept meanwhile.
+
+        Reads in it raise StoreBusyError once a process opens a store that nobody had open.
+        """
+        database = self._current().database
+        with database.reading():
+            self._is_held = True
+            try:
+                yield database
+            finally:
+                self._is_held = False
+
     def _current(self) -> _View:
         """Return a view of what is at the path now."""
         self.check_loop()
         if self._closed:
             raise StoreClosedError(self._settings.path)
         if not self._view.database.is_inherited and not self._view.database.is_current:
+            if self._is_held:
+                raise StoreBusyError(self._settings.path, _REOPENED)
             self._view.database.close()
             self._view = self._open_view()
         self._view.door.check()

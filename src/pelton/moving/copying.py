@@ -203,8 +203,8 @@ async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream
         name = f"consumer {stream} > {info.name}"
         try:
             consumer = await copy.create_consumer(info.config)
-            if info.delivered.stream_seq:
-                await _place(there, one, info, consumer)
+            pending = await unsettled_sequences(one, info) if _tells_unsettled(one) else None
+            await place_consumer(there, info, consumer, pending)
         except (ConfigError, ApiError) as error:
             lost.append(f"{name}: it was left out: {error}")
             continue
@@ -225,20 +225,22 @@ def _tells_unsettled(jet: Streams) -> bool:
     return ConsumerUnsettled in jet.backend.planning.own_verbs
 
 
-async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Consumer) -> None:
+async def place_consumer(there: Streams, info: ConsumerInfo, consumer: Consumer, pending: set[int] | None) -> None:
+    """Let a consumer go on where another one was, whose unsettled messages are ``pending``; None: not known."""
     config, copy = info.config, consumer.stream_name
+    if not info.delivered.stream_seq:
+        return
     floor = info.delivered.stream_seq if config.ack_policy == "none" else info.ack_floor.stream_seq
     await there.backend.call(ConsumerReset(stream=copy, name=consumer.name, seq=floor + 1))
-    if config.ack_policy != "explicit" or config.deliver_subject or not _tells_unsettled(one):
+    if config.ack_policy != "explicit" or config.deliver_subject or pending is None:
         return
-    pending = await _unsettled_sequences(one, info)
     left = (await consumer.info()).num_pending - info.num_pending
     held: list[Message] = []
     # What is not pending up to there was acknowledged.
     while left > 0 and (found := await consumer.fetch(min(left, _FETCHED_AT_ONCE), no_wait=True)):
         left -= len(found)
         for message in found:
-            if message.delivered.seq in pending:
+            if message.delivered.seq in pending or message.delivered.seq > info.delivered.stream_seq:
                 held.append(message)
             else:
                 await message.ack()
@@ -246,7 +248,8 @@ async def _place(there: Streams, one: Streams, info: ConsumerInfo, consumer: Con
         await message.nak()
 
 
-async def _unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
+async def unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
+    """Return which messages were delivered by a consumer of a file, and are not settled."""
     request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
     return {entry.seq for entry in await list_all(jet.backend, request, attrgetter("messages"))}
 
@@ -294,28 +297,35 @@ class ClusterFiller:
     def __init__(self, jet: Streams, stream: Stream, last: int) -> None:
         self._jet = jet
         self._stream = stream
-        self._last = last
+        self.last: int = last
         self._blank = Outgoing(filler_of(stream.name), b"")
+
+    def _outgoing(self, message: StoredMessage | None, after: int) -> Outgoing:
+        """Return what is published after the sequence ``after``: a message, or what keeps the place of one."""
+        if message is None or is_schedule(message):
+            return self._blank
+        return Outgoing(message.subject, message.data, as_published(message))
 
     async def fill(self, page: Sequence[StoredMessage]) -> None:
         """Publish the next messages, and others in the place of those that are not there."""
         batch: list[Outgoing] = []
         for message in page:
-            for _ in range(message.seq - self._last - 1 - len(batch)):
-                batch.append(self._blank)
+            while (after := self.last + len(batch)) < message.seq - 1:
+                batch.append(self._outgoing(None, after))
                 batch = await self._send_if_full(batch)
-            batch.append(
-                self._blank if is_schedule(message) else Outgoing(message.subject, message.data, as_published(message))
-            )
+            batch.append(self._outgoing(message, after))
             batch = await self._send_if_full(batch)
         await self._publish(batch)
 
+    async def skip(self, last: int) -> None:
+        """Publish in the place of those up to the sequence ``last``."""
+        while (left := last - self.last) > 0:
+            afters = range(self.last, self.last + min(left, _PUBLISHED_AT_ONCE))
+            await self._publish([self._outgoing(None, after) for after in afters])
+
     async def end(self, last: int) -> None:
         """Publish in the place of the last ones, and remove all that only held a place."""
-        left = last - self._last
-        while left > 0:
-            await self._publish([self._blank] * min(left, _PUBLISHED_AT_ONCE))
-            left = last - self._last
+        await self.skip(last)
         await self._stream.purge(filter=self._blank.subject)
 
     async def begin_schedules(self, schedules: Sequence[StoredMessage]) -> None:
@@ -338,10 +348,10 @@ class ClusterFiller:
         if not batch:
             return
         acks = await self._jet.backend.publish_batch(batch)
-        expected = range(self._last + 1, self._last + 1 + len(batch))
+        expected = range(self.last + 1, self.last + 1 + len(batch))
         if [ack.seq for ack in acks] != list(expected):
             raise StoreError(self._stream.name, "others write to this stream, or an answer was lost: copy it again")
-        self._last = expected[-1]
+        self.last = expected[-1]
 
 
 # --- the copy of a store

@@ -25,7 +25,7 @@ from typing import Final, Literal
 import msgspec
 
 from pelton.api import BucketNotFoundError, ConfigError, StreamFill, StreamState, headers
-from pelton.api.arguments import check_callback, path_of
+from pelton.api.arguments import check_callback, check_whole, path_of
 from pelton.api.backend import StrPath
 from pelton.api.build import seconds_to_ns
 from pelton.api.keys import Key, key_bytes
@@ -46,6 +46,7 @@ from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.standby import StandbyWriter, fence, noting, sum_of_last_seqs, take_place, unfence
 from pelton.storage.store_file import StandbyNote, admitting, note_of
 from pelton.storage.troubles import forget_standbys
+from pelton.sync.portal import Portal
 
 _log: Final = logging.getLogger("pelton.moving")
 _INTERVAL_S: Final = 0.05
@@ -97,7 +98,8 @@ def standby_status(path: StrPath, *, key: Key | None = None, source: StrPath | N
 
     ``source`` is the address of the store's server with its login, which is not kept beside the standby.
     """
-    found, now = _note(_real(path_of("standby_status", path))), system_runtime().clock.now()
+    target, now = path_of("standby_status", path), system_runtime().clock.now()
+    found = _note_on_cluster(target) if is_served(target) else _note(_real(target))
     lag_messages, problem = None, found.problem
     if found.state == "standby" and found.copied_ns:
         try:
@@ -115,6 +117,17 @@ def standby_status(path: StrPath, *, key: Key | None = None, source: StrPath | N
         lag_messages=lag_messages,
         problem=problem,
     )
+
+
+def _note_on_cluster(address: str) -> StandbyNote:
+    from pelton.moving.cluster_promotion import note_on_cluster
+
+    portal = Portal(name_of(address))
+    try:
+        found = portal.run(note_on_cluster, address)
+    finally:
+        portal.stop()
+    return StandbyNote(found.state, found.source, found.copied_ns, found.last_seqs)
 
 
 def _address(note: StandbyNote, source: StrPath | None) -> str:
@@ -154,9 +167,10 @@ async def follow(
     key: Key | None = None,
     interval: float = _INTERVAL_S,
     demote: bool = False,
+    num_replicas: int | None = None,
     on_copied: Callable[[], object] | None = None,
 ) -> None:
-    """Keep the file ``target`` a standby of the store ``source``, until cancelled: all that it holds.
+    """Keep ``target``, a file or a NATS cluster, a standby of the store ``source``, until cancelled: all that it holds.
 
     ``source`` is a file of this host, or the address of the ``pelton serve`` that has it on another one, such as
     ``nats://user:password@host:4222`` or ``context:NAME``. It looks for news each ``interval`` seconds. Killed at any
@@ -165,24 +179,43 @@ async def follow(
     thread whenever the standby is up to date. What passes by itself, such as a full disk or a server that is away, is
     logged, and tried again.
 
+    A cluster follows a file of this host, and keeps each stream on ``num_replicas`` of its servers (1 by default).
+
     Raises ConfigError, StoreSettingsError if the target is a store, StoreStandbyError once it was promoted, or if the
     source was replaced; StoreError if the source is damaged.
     """
     check_callback("follow", "on_copied", on_copied)
-    if is_served(os.fspath(target)):
-        raise ConfigError(
-            f"follow({name_of(os.fspath(target))!r}): a standby is a file of this host: run it on the standby's "
-            "host, with the address of the store's server as the source; to fill a cluster, copy without follow"
-        )
     pause_ns = seconds_to_ns("interval", interval, "follow")
     ends = path_of("follow", source), path_of("follow", target)
     secret, told = key_bytes(key), on_copied or (lambda: None)
+    if is_served(ends[1]):
+        from pelton.moving.cluster_standby import follow_on_cluster
+
+        _check_for_cluster(*ends, demote=demote)
+        if num_replicas is not None:
+            check_whole("follow", "num_replicas", num_replicas, 1)
+        path, every = _real(ends[0]), pause_ns / SECOND
+        await follow_on_cluster(path, ends[1], key=key, interval=every, num_replicas=num_replicas, told=told)
+        return
+    if num_replicas is not None:
+        raise ConfigError("follow: num_replicas is for a standby on a cluster: leave it out")
 
     def work(halt: Halt) -> None:
         with public_faults():
             _Following(*ends, secret, pause_ns / SECOND, demote, told, halt).run()
 
     await on_thread(work)
+
+
+def _check_for_cluster(source: str, target: str, *, demote: bool) -> None:
+    if is_served(source):
+        raise ConfigError(
+            f"follow({name_of(target)!r}): a cluster follows a file: run it on the host of the store's file"
+        )
+    if demote:
+        raise ConfigError(
+            f"{name_of(target)}: a cluster is not overwritten: delete its streams, then follow without demote"
+        )
 
 
 class _Following:
@@ -259,7 +292,7 @@ def open_writer(
 async def promote(
     target: StrPath, *, key: Key | None = None, ask_source: bool = True, source: StrPath | None = None
 ) -> Promotion:
-    """Make the standby ``target`` the store; its follower may run, and ends.
+    """Make the standby ``target``, a file or a cluster, the store; its follower may run, and ends.
 
     If the old store can be reached, it is told, and what it holds is copied first; with ``ask_source=False`` it is left
     alone: then make sure that nobody writes to it. Whatever was not acknowledged, or was taken and not acknowledged, is
@@ -268,7 +301,13 @@ async def promote(
 
     Raises ConfigError if the file is no standby, StoreBusyError if its follower is stopped, StoreError.
     """
-    path, secret = _real(path_of("promote", target)), key_bytes(key)
+    if is_served(given := path_of("promote", target)):
+        from pelton.moving.cluster_promotion import promote_on_cluster
+
+        where = None if source is None else os.fspath(source)
+        note, problem = await promote_on_cluster(given, key=key, ask_source=ask_source, source=where)
+        return Promotion(source=note.source, copied_ns=note.copied_ns, is_complete=not problem, problem=problem)
+    path, secret = _real(given), key_bytes(key)
     found = _note(path)
     if found.state == "store":
         raise ConfigError(f"{path!r} is the store already")

@@ -304,10 +304,10 @@ def check_not_replaced(connection: apsw.Connection, path: str) -> None:
         other = text(found[0][0])
         # On another host, its server is followed.
         source = other if other.startswith("/") else "nats://HOST:PORT"
-        detail = (
-            f"it was replaced by its standby {other}: write to that one. This one opens to be read only; to let it "
-            f"follow the new store, which overwrites it: `pelton copy {source} {path} --follow --demote`"
-        )
+        follow = f"to let it follow the new store, which overwrites it: `pelton copy {source} {path} --follow --demote`"
+        if "://" in other or other.startswith("context:"):
+            follow = f"to have a file again, copy the cluster to another one: `pelton copy {other} NEW`"
+        detail = f"it was replaced by its standby {other}: write to that one. This one opens to be read only; {follow}"
         raise Fault("standby", path, detail)
 
 

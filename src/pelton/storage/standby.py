@@ -37,7 +37,7 @@ import msgspec
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.copies import copied_mode, set_tokens_far_apart, sync_file, take_name
-from pelton.storage.database import Database
+from pelton.storage.database import Database, token_floor
 from pelton.storage.faults import Fault, translated
 from pelton.storage.keys import unlock
 from pelton.storage.read_only import ReadOnlyDatabase
@@ -122,7 +122,7 @@ class SourceLog:
         self.last_seqs: int = 0
         try:
             self.database: Database = Database(self.path, key=key, goal=0)
-            self.uuid: str = text(self.database.value(_UUID))
+            self.uuid: str = uuid_of(self.database)
             self.mode: int = copied_mode(self.path)
             self._closing.callback(self.database.close)
             with translated(self.path):
@@ -239,6 +239,16 @@ def sum_of_last_seqs(database: Database) -> int:
     # The row may be behind the messages.
     tops = (database.value(f"SELECT max(?, ifnull(max(seq), 0)) FROM m_{integer(id)}", (last,)) for id, last in rows)
     return sum(map(integer, tops))
+
+
+def uuid_of(database: Database) -> str:
+    """Return the identity of a store."""
+    return text(database.value(_UUID))
+
+
+def highest_token_floor(database: Database) -> int:
+    """Return the floor from which a store counts fencing tokens of deliveries, now or for any of its consumers."""
+    return max(token_floor(database), integer(database.value("SELECT ifnull(max(token_floor), 0) FROM consumers")))
 
 
 class NoteFile:
@@ -501,7 +511,7 @@ class StandbyWriter:
             return
         try:
             with closing(ReadOnlyDatabase(self._target, key=self._key)) as other:
-                uuid = text(other.value(_UUID))
+                uuid = uuid_of(other)
         except Fault:
             return
         if uuid != self._source.uuid:

@@ -1,0 +1,534 @@
+"""Keeps a NATS cluster a standby of a store file, which can take its place (``cluster_promotion.py``).
+
+**Each turn copies one snapshot of the store.** First the messages of all streams are published, then what the store has
+no longer is removed, then the consumers' states are noted, and last the time of the snapshot. So a turn that is
+interrupted anywhere leaves too much, and never too little: what was there at the noted time is there.
+
+**A stream of the standby takes no messages but the follower's.** Its subject is ``$PELTON.standby.NAME.>``, which a
+transform removes, so the messages have their own subjects and the programs' publishes find no stream. Each is
+published on the condition that it comes right after the last one: two followers, repeated publishes, and one that was
+under way when its follower was killed, cannot bring a sequence out of step. What is gone from the store keeps its place
+as a small message until it is removed.
+
+What would act by itself is kept inert, its ``Nats-`` headers under other names: schedules, below a subject of their
+own, and everything in the buckets of locks and elections, whose streams are kept under another name, as they are made
+anew with larger sequences when the standby is promoted.
+
+**The note** is a bucket on the cluster: what the standby is, and for each stream its configuration and its consumers.
+Each turn writes it on the condition that nobody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import aclosing, suppress
+from operator import attrgetter
+from typing import Final, Literal
+
+import msgspec
+from msgspec.structs import replace
+
+from pelton.api import (
+    ApiError,
+    BucketKeyNotFoundError,
+    BucketNotFoundError,
+    ConfigError,
+    ConsumerInfo,
+    ConsumerList,
+    MsgDelete,
+    Outgoing,
+    ServerRefusedError,
+    StoreBusyError,
+    StoredMessage,
+    StoreError,
+    StoreSettingsError,
+    StoreStandbyError,
+    StreamConfig,
+    StreamInfo,
+    StreamList,
+    StreamNotFoundError,
+    StreamState,
+    SubjectTransform,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.api.keys import Key, key_bytes
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.api.times import dec_hook, enc_hook
+from pelton.buckets import Bucket
+from pelton.buckets.bucket import TOKENS_BUCKET
+from pelton.connect import Jet, Opening
+from pelton.connect import open as open_store
+from pelton.engine.host import public_error
+from pelton.engine.read_only_engine import ReadOnlyEngine
+from pelton.jet import Stream
+from pelton.jet.stream import AUDIT_STREAM, list_all
+from pelton.moving.configs import MARK, as_published, config_while_filling, filler_of, is_schedule
+from pelton.moving.copying import ClusterFiller, pages, unsettled_sequences
+from pelton.moving.served_log import name_of
+from pelton.runtime import on_thread, system_runtime
+from pelton.storage import Fault
+from pelton.storage.standby import fence, highest_token_floor, sum_of_last_seqs, uuid_of
+from pelton.storage.store_file import PROMOTING
+from pelton.storage.troubles import note_standby
+
+_log: Final = logging.getLogger("pelton.moving")
+STANDBY: Final = "pelton.standby"
+"""The metadata of a stream that belongs to a standby."""
+_BUCKET: Final = "pelton_standby"
+_NOTE: Final = "note"
+_STREAM: Final = "stream."
+_PREFIX: Final = "$PELTON.standby."
+_AT_ONCE: Final = 200
+# A turn holds a snapshot of the store, whose log grows meanwhile.
+_MOST_IN_A_TURN: Final = 20_000
+# With more, all above the ack floor is delivered again.
+_MOST_UNSETTLED: Final = 50_000
+_TOLD_NS: Final = 2_000_000_000
+
+
+class ClusterNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a cluster is to a store: its standby, or the store that has replaced it.
+
+    ``is_whole``: while it is promoted, that all was copied that can be.
+    """
+
+    state: Literal["standby", "promoting", "store"] = "standby"
+    source: str
+    uuid: str
+    copied_ns: int = 0
+    last_seqs: int = 0
+    tokens: int = 0
+    num_replicas: int = 1
+    is_whole: bool = False
+
+
+class KeptConsumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer as it was, and which messages it had delivered that were not settled; None: too many."""
+
+    info: ConsumerInfo
+    unsettled: tuple[int, ...] | None
+
+
+class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as it was, with its durable consumers. ``is_apart``: it has fencing tokens, and is kept elsewhere."""
+
+    config: StreamConfig
+    created: str
+    last_seq: int
+    is_apart: bool
+    consumers: tuple[KeptConsumer, ...]
+
+
+def kept_name(stream: str, *, is_apart: bool) -> str:
+    """Return the name of the stream of a standby that holds what a stream holds."""
+    return f"STANDBY_{stream}" if is_apart else stream
+
+
+def schedules_of(stream: str) -> str:
+    """Return the prefix of the subjects below which schedules wait."""
+    return f"$PELTON.schedules.{stream}."
+
+
+_NATS: Final = b"\r\nNats-"
+_INERT: Final = b"\r\nPelton-Kept-Nats-"
+
+
+def without_effect(block: bytes | None) -> bytes | None:
+    """Return headers of which a server makes nothing."""
+    return block and block.replace(_NATS, _INERT)
+
+
+def with_effect(block: bytes) -> bytes | None:
+    """Return the headers that were there before."""
+    return headers.without_headers(block, headers.EXPECTED_LAST_SEQUENCE).replace(_INERT, _NATS) or None
+
+
+# --- what a standby is, on its cluster
+
+
+class StandbyBucket:
+    """The notes of a standby on a cluster. Writes raise StoreStandbyError if others have written meanwhile."""
+
+    def __init__(self, bucket: Bucket[bytes], name: str) -> None:
+        self._bucket = bucket
+        self._name = name
+        self._revision = 0
+        self.note: ClusterNote | None = None
+
+    async def read(self) -> ClusterNote | None:
+        """Read what the standby is; None: nothing yet."""
+        self.note, self._revision = None, 0
+        with suppress(BucketKeyNotFoundError):
+            entry = await self._bucket.get(_NOTE)
+            self.note, self._revision = msgspec.json.decode(entry.value or b"", type=ClusterNote), entry.revision
+        return self.note
+
+    async def write(self, note: ClusterNote) -> None:
+        """Replace what was read or written last."""
+        try:
+            self._revision = await self._bucket.update(_NOTE, msgspec.json.encode(note), self._revision)
+        except WrongLastSequenceError:
+            await self.check()
+            raise StoreStandbyError(self._name, "another process follows with it: only one can") from None
+        self.note = note
+
+    async def check(self) -> None:
+        """Raise StoreStandbyError if it was promoted since it was read."""
+        mine, revision = self.note, self._revision
+        if (found := await self.read()) is not None and mine is not None and found.state != mine.state:
+            raise StoreStandbyError(self._name, "it was promoted, so nothing is copied to it any more")
+        self.note, self._revision = mine, revision
+
+    async def streams(self) -> dict[str, KeptStream]:
+        """Return what is kept of each stream."""
+        found = dict[str, KeptStream]()
+        names = self._bucket.keys(_STREAM + "*")
+        for key in [key async for key in names]:
+            entry = await self._bucket.get(key)
+            kept = msgspec.json.decode(entry.value or b"", type=KeptStream, dec_hook=dec_hook)
+            found[kept.config.name] = kept
+        return found
+
+    async def keep(self, kept: KeptStream) -> None:
+        """Note a stream."""
+        await self._bucket.put(_key(kept.config.name), msgspec.json.encode(kept, enc_hook=enc_hook))
+
+    async def forget(self, stream: str) -> None:
+        """Remove what is noted of a stream."""
+        await self._bucket.purge(_key(stream))
+
+
+def _key(stream: str) -> str:
+    return _STREAM + stream.encode().hex()
+
+
+async def standby_bucket(there: Jet, name: str, *, num_replicas: int | None = None) -> StandbyBucket:
+    """Return the notes of the standby on a cluster; ``num_replicas``: make them if there are none.
+
+    Raises ConfigError if there is no standby.
+    """
+    try:
+        bucket = await there.bucket(_BUCKET)
+    except BucketNotFoundError:
+        if num_replicas is None:
+            raise ConfigError(f"{name!r} is no standby: `pelton copy SOURCE {name} --follow` makes one") from None
+        bucket = await there.create_bucket(_BUCKET, replicas=num_replicas, description="a standby, by pelton copy")
+    return StandbyBucket(bucket, name)
+
+
+# --- following
+
+
+class _Appender(ClusterFiller):
+    """Publishes to a stream of a standby; nothing is stored but in its place."""
+
+    def __init__(self, jet: Jet, stream: Stream, kept: KeptStream, last: int) -> None:
+        super().__init__(jet, stream, last)
+        self._kept = kept
+        self._name = kept.config.name
+
+    def _outgoing(self, message: StoredMessage | None, after: int) -> Outgoing:
+        subject, data, block = filler_of(self._name), b"", None
+        if message is not None:
+            subject, data, block = message.subject, message.data, as_published(message)
+            if is_schedule(message) and not self._kept.is_apart:
+                subject, block = schedules_of(self._name) + subject, without_effect(message.hdrs)
+            elif self._kept.is_apart:
+                block = without_effect(block)
+        block = headers.with_value(block, headers.EXPECTED_LAST_SEQUENCE, str(after))
+        return Outgoing(f"{_PREFIX}{self._stream.name}.{subject}", data, block)
+
+
+def standby_config(kept: KeptStream, state: StreamState) -> StreamConfig:
+    """Return the configuration of the stream of a standby: without limits, and nothing happens by itself."""
+    config = config_while_filling(kept.config, state, to_cluster=True)
+    name = kept_name(config.name, is_apart=kept.is_apart)
+    subject = f"{_PREFIX}{name}.>"
+    metadata = {key: value for key, value in config.metadata.items() if key != MARK}
+    return replace(
+        config,
+        name=name,
+        subjects=(subject,),
+        subject_transform=SubjectTransform(src=subject, dest=">"),
+        retention="limits" if config.retention == "interest" else config.retention,
+        allow_msg_ttl=config.allow_msg_ttl and not kept.is_apart,
+        metadata=metadata | {STANDBY: "standby"},
+    )
+
+
+class ClusterWriter:
+    """Brings the standby ``target`` on a cluster up to date with a store file, turn by turn; ``here`` only reads it."""
+
+    def __init__(self, here: Jet, there: Jet, source: str, target: str, num_replicas: int | None) -> None:
+        engine = here.backend
+        assert isinstance(engine, ReadOnlyEngine)
+        self._engine = engine
+        self._here, self._there = here, there
+        self.source: str = source
+        self.target: str = target
+        self._num_replicas = num_replicas
+        self._bucket: StandbyBucket | None = None
+        self._kept: dict[str, KeptStream] = {}
+        self._states: dict[str, StreamState] = {}
+        self._lasts: dict[str, int] = {}
+        self._left_out: set[str] = set()
+        self._told = 0
+        self.uuid: str = ""
+
+    async def begin(self, *, is_promoting: bool = False) -> StandbyBucket:
+        """Read where the standby is; return its notes. Raises ConfigError, StoreStandbyError while it is promoted."""
+        with self._engine.held() as database:
+            self.uuid = uuid_of(database)
+        bucket = await standby_bucket(self._there, self.target, num_replicas=self._num_replicas or 1)
+        found = await bucket.read()
+        if found is not None and found.state == "promoting" and not is_promoting:
+            raise StoreStandbyError(self.target, PROMOTING.format(self.target))
+        if found is not None and found.uuid != self.uuid:
+            raise ConfigError(f"{self.target}: it is a standby of another store than {self.source}, {found.source}")
+        replicas = self._num_replicas or (1 if found is None else found.num_replicas)
+        note = ClusterNote(source=self.source, uuid=self.uuid) if found is None else found
+        if note.state != "store":
+            await bucket.write(replace(note, source=self.source, num_replicas=replicas))
+        self._kept, self._bucket = await bucket.streams(), bucket
+        return bucket
+
+    async def turn(self) -> bool | None:
+        """Copy what is new; return whether anything was, None if there was too much for one turn."""
+        bucket = self._bucket
+        assert bucket is not None
+        assert bucket.note is not None
+        copied = self._there.runtime.clock.now()
+        with self._engine.held() as database:
+            streams = [one async for one in self._streams()]
+            is_new = await self._fill(streams)
+            if is_new is None:
+                await bucket.check()
+                return None
+            for info, kept in streams:
+                is_new |= await self._remove(info, kept)
+                if self._kept.get(info.config.name) != kept:
+                    await bucket.keep(kept)
+                    self._kept[info.config.name], is_new = kept, True
+            is_new |= await self._remove_others({info.config.name for info, _ in streams})
+            last_seqs, tokens = sum_of_last_seqs(database), highest_token_floor(database)
+        if is_new or abs(copied - bucket.note.copied_ns) >= _TOLD_NS:
+            note = replace(bucket.note, copied_ns=copied, last_seqs=last_seqs, tokens=tokens)
+            await bucket.write(note)
+            if abs(copied - self._told) >= _TOLD_NS:
+                note_standby(self.source, self.target, copied, last_seqs)
+                self._told = copied
+        return is_new
+
+    async def _streams(self) -> AsyncGenerator[tuple[StreamInfo, KeptStream], None]:
+        """Yield the streams, and what is kept of each."""
+        assert self._bucket is not None
+        assert self._bucket.note is not None
+        apart = set[str]()
+        with suppress(BucketNotFoundError):
+            names = (await self._here.bucket(TOKENS_BUCKET)).keys()
+            apart = {name async for name in names}
+        replicas = self._bucket.note.num_replicas
+        for info in await list_all(self._here.backend, StreamList(), attrgetter("streams")):
+            name = info.config.name
+            if name in (AUDIT_STREAM, f"KV_{_BUCKET}") or self._is_left_out(info):
+                continue
+            consumers = tuple([one async for one in self._consumers(name)])
+            is_apart = name in apart and name.startswith("KV_")
+            config = replace(info.config, num_replicas=replicas)
+            yield (
+                info,
+                KeptStream(
+                    config=config,
+                    created=info.created,
+                    last_seq=info.state.last_seq,
+                    is_apart=is_apart,
+                    consumers=consumers,
+                ),
+            )
+
+    def _is_left_out(self, info: StreamInfo) -> bool:
+        name = info.config.name
+        if info.config.allow_msg_counter and name not in self._left_out:
+            self._left_out.add(name)
+            _log.warning("stream %s is left out: a cluster would count its counters again", name)
+        return info.config.allow_msg_counter
+
+    async def _consumers(self, stream: str) -> AsyncGenerator[KeptConsumer, None]:
+        for info in await list_all(self._here.backend, ConsumerList(stream=stream), attrgetter("consumers")):
+            if info.config.durable_name:
+                few = info.num_ack_pending <= _MOST_UNSETTLED
+                unsettled = tuple(sorted(await unsettled_sequences(self._here, info))) if few else None
+                yield KeptConsumer(info=replace(info, ts="", num_waiting=0, cluster=None), unsettled=unsettled)
+
+    # --- messages
+
+    async def _fill(self, streams: Sequence[tuple[StreamInfo, KeptStream]]) -> bool | None:
+        """Publish what is missing; return whether anything was, None if there is more."""
+        left = _MOST_IN_A_TURN
+        for info, kept in streams:
+            copy, last = await self._copy_of(info, kept)
+            appender = _Appender(self._there, copy, kept, last)
+            upto = min(info.state.last_seq, last + left)
+            original = await self._here.stream(info.config.name)
+            try:
+                async with aclosing(pages(original, last + 1, upto, is_near=True)) as found:
+                    async for page in found:
+                        await appender.fill(page)
+                await appender.skip(upto)
+            finally:
+                self._lasts.pop(copy.name, None)
+            self._lasts[copy.name] = appender.last
+            left -= max(appender.last - last, 0)
+            if upto < info.state.last_seq:
+                return None
+        return left < _MOST_IN_A_TURN
+
+    async def _copy_of(self, info: StreamInfo, kept: KeptStream) -> tuple[Stream, int]:
+        """Return the stream of the standby, and its last sequence."""
+        name = kept_name(info.config.name, is_apart=kept.is_apart)
+        before, config = self._kept.get(info.config.name), standby_config(kept, info.state)
+        if before is not None and (before.created, before.is_apart) != (kept.created, kept.is_apart):
+            # It was deleted, and is another one now.
+            await self._delete(info.config.name)
+            before = None
+        try:
+            copy = await self._there.stream(name)
+        except StreamNotFoundError:
+            self._states.pop(info.config.name, None)
+            copy = await self._there.create_stream(config)
+        if copy.config.metadata.get(STANDBY) != "standby":
+            await self._check()
+            raise ConfigError(
+                f"{self.target}: it has a stream {name!r} that is not of this standby: nothing is overwritten, so "
+                "delete it there, or follow with another cluster or account"
+            )
+        if before is not None and before.config != kept.config:
+            await self._there.update_stream(replace(config, first_seq=copy.config.first_seq))
+        if (last := self._lasts.get(name)) is None:
+            last = (await copy.info()).state.last_seq
+        return copy, last
+
+    async def _check(self) -> None:
+        if self._bucket is not None:
+            await self._bucket.check()
+
+    # --- what the store has no longer
+
+    async def _remove(self, info: StreamInfo, kept: KeptStream) -> bool:
+        """Remove what a stream has no longer; return whether anything was."""
+        name, state = info.config.name, info.state
+        if self._states.get(name) == state:
+            return False
+        copy = await self._there.stream(kept_name(name, is_apart=kept.is_apart))
+        there = (await copy.info()).state
+        if (there.messages, there.last_seq) != (state.messages, state.last_seq):
+            await copy.purge(filter=filler_of(name))
+            if state.first_seq > there.first_seq:
+                await copy.purge(seq=state.first_seq)
+            there = (await copy.info(deleted_details=True)).state
+            if there.messages != state.messages:
+                original = await self._here.stream(name)
+                gone = {*(await original.info(deleted_details=True)).state.deleted} - {*there.deleted}
+                await self._delete_messages(copy.name, sorted(seq for seq in gone if seq >= there.first_seq))
+            there = (await copy.info()).state
+        if there.last_seq > state.last_seq:
+            # From a later snapshot: it sees in the note that it is not alone.
+            raise StoreBusyError(self.target, "another process has copied to it meanwhile")
+        if there.last_seq != state.last_seq or (there.messages != state.messages and not info.config.allow_msg_ttl):
+            await self._check()
+            raise ConfigError(
+                f"{self.target}: stream {copy.name!r} has {there.messages} messages up to {there.last_seq}, and the "
+                f"store {state.messages} up to {state.last_seq}: delete it there, and it is copied anew"
+            )
+        self._states[name] = state
+        return True
+
+    async def _delete_messages(self, stream: str, sequences: Sequence[int]) -> None:
+        async def delete(seq: int) -> None:
+            # It may have expired there, too.
+            with suppress(ApiError):
+                await self._there.backend.call(MsgDelete(stream=stream, seq=seq, no_erase=True))
+
+        for first in range(0, len(sequences), _AT_ONCE):
+            await asyncio.gather(*map(delete, sequences[first : first + _AT_ONCE]))
+
+    async def _remove_others(self, names: set[str]) -> bool:
+        gone = self._kept.keys() - names
+        for name in gone:
+            await self._delete(name)
+        return bool(gone)
+
+    async def _delete(self, name: str) -> None:
+        """Delete a stream of the standby, which the store has no longer."""
+        assert self._bucket is not None
+        assert self._bucket.note is not None
+        kept = self._kept[name]
+        # Nobody has promoted it meanwhile.
+        await self._bucket.write(self._bucket.note)
+        with suppress(StreamNotFoundError):
+            await self._there.delete_stream(kept_name(name, is_apart=kept.is_apart))
+        await self._bucket.forget(name)
+        del self._kept[name]
+        self._states.pop(name, None)
+        self._lasts.pop(kept_name(name, is_apart=kept.is_apart), None)
+
+
+# --- the loop
+
+_BACKOFF_S: Final = 1.0
+_SHORTEST_S: Final = 0.1
+_PATIENCE_S: Final = 5.0
+_FINAL: Final = (*FINAL_ERRORS, StoreSettingsError, ServerRefusedError)
+
+
+async def follow_on_cluster(
+    source: str,
+    target: str,
+    *,
+    key: Key | None,
+    interval: float,
+    num_replicas: int | None,
+    told: Callable[[], object],
+) -> None:
+    """Keep a cluster a standby of the file at the whole path ``source``; see :func:`pelton.moving.follow`."""
+    problem = ""
+    while True:
+        try:
+            async with open_store(source, key=key, read_only=True) as here, open_target(target) as there:
+                writer = ClusterWriter(here, there, source, name_of(target), num_replicas)
+                await refuse_promoted(writer, key)
+                while True:
+                    done = await writer.turn()
+                    if done is not None:
+                        problem = ""
+                        await on_thread(lambda _: told())
+                        await there.runtime.clock.sleep(max(interval, _SHORTEST_S))
+        except (StoreError, ApiError) as error:
+            if isinstance(error, _FINAL):
+                raise
+            if str(error) != problem:
+                problem = str(error)
+                _log.warning("standby %r cannot be kept up to date, and is tried again: %s", name_of(target), problem)
+        await system_runtime().clock.sleep(_BACKOFF_S)
+
+
+def open_target(address: str) -> Opening:
+    """Open the cluster of a standby."""
+    # Ids of their own would be headers that the originals do not have.
+    return open_store(address, message_ids=False, patience=_PATIENCE_S)
+
+
+async def refuse_promoted(writer: ClusterWriter, key: Key | None) -> None:
+    """Begin; if the standby was promoted, tell the store that it was replaced, and raise StoreStandbyError."""
+    note = (await writer.begin()).note
+    if note is None or note.state == "standby":
+        return
+    path, secret, by = writer.source, key_bytes(key), writer.target
+    try:
+        await on_thread(lambda _: fence(path, secret, by))
+    except Fault as fault:
+        raise public_error(fault) from None
+    raise StoreStandbyError(path, f"it was replaced by its standby {by}, and knows it now: write to that one")
