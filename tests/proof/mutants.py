@@ -338,7 +338,7 @@ _BUCKETS_AND_LOCKS: Final = (
 _QUEUE: Final = (
     Mutant(
         "a step is done twice",
-        "queue/run/context.py",
+        "queue/run/steps.py",
         "        done = (await self._known_steps()).get(subject)\n        if done is not None:\n"
         "            return codec.decode(done.result)\n        await self._make_sure()\n\n",
         "        await self._make_sure()\n\n",
@@ -454,7 +454,7 @@ _QUEUE: Final = (
 _SIMULATED: Final = (
     Mutant(
         "a sleep of a job is over at once",
-        "queue/run/context.py",
+        "queue/run/steps.py",
         "        until = now + int(limit * 1e9) if record is None else record.until\n",
         "        until = now + int(limit * 5e8) if record is None else record.until\n",
         ("simulation",),

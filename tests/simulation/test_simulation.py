@@ -11,7 +11,7 @@ import pytest
 
 from pelton.locks.keeper import HeldLease
 from pelton.queue.run.admission import Admission
-from pelton.queue.run.context import JobSteps
+from pelton.queue.run.steps import JobSteps
 from tests.simulation.program import Act, Program, drawn
 from tests.simulation.shrink import broken_by, shrunk
 from tests.simulation.stage import play

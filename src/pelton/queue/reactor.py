@@ -146,38 +146,37 @@ class Handled(msgspec.Struct, frozen=True):
     may_be_stored: bool = False
 
 
-class FlowReactor:
-    """Carries out the flows of a queue, beside one worker. ``acted`` is called whenever something was done."""
+class Reactor:
+    """Carries out what the messages of one stream of a queue ask for, beside one worker.
 
-    def __init__(self, queue: QueueContext, jobs: JobLookup, acted: Callable[[], None]) -> None:
+    It is idle until it is noticed that there are any. ``acted`` is called whenever something was done.
+    """
+
+    # What it carries out, for names of tasks.
+    what: str
+
+    def __init__(self, queue: QueueContext, stream: str, acted: Callable[[], None]) -> None:
         self._queue = queue
-        self._jobs = jobs
+        self._stream_name = stream
         self._acted = acted
-        self._log = FlowLog(queue)
-        self._messages = FlowMessages(queue)
-        self._cleaning = FlowCleaning(queue)
         self._outage = queue.outage()
         self._noticed = asyncio.Event()
         self._is_busy = False
         self._stream: Stream | None = None
-        self._history: Stream | None = None
         self._consumer: Consumer | None = None
 
-    # --- life
-
     def notice(self) -> None:
-        """Begin: the queue has flows."""
+        """Begin: the queue has such messages."""
         self._noticed.set()
 
     async def follow(self) -> None:
-        """Carry out flows for ever, once there are any."""
+        """Carry them out for ever, once there are any."""
         while True:
             await self._noticed.wait()
             if messages := await self._fetch():
                 self._is_busy = True
-                handling = self._queue.runtime.spawn(
-                    self._handle([message.delivered for message in messages]), f"pelton {self._queue.name} flows"
-                )
+                found = [message.delivered for message in messages]
+                handling = self._queue.runtime.spawn(self._handle_all(found), f"pelton {self._queue.name} {self.what}")
                 try:
                     await asyncio.shield(handling)
                 except asyncio.CancelledError:
@@ -189,10 +188,10 @@ class FlowReactor:
     async def _fetch(self) -> list[Message]:
         try:
             stream, consumer = await self._open()
-            await self._cleaning.clean(stream)
+            await self._before_fetch(stream)
             messages = await consumer.fetch(_BATCH, timeout=_PULL_S)
         except StreamNotFoundError:
-            # The queue was deleted, or its flows, until there is another one.
+            # The queue was deleted, or what it had of these, until there is another one.
             self._noticed.clear()
             return self._lose_consumer()
         except ConsumerNotFoundError:
@@ -208,7 +207,7 @@ class FlowReactor:
         return []
 
     async def is_idle(self) -> bool:
-        """Whether nothing can be done for flows now: it may be later."""
+        """Whether nothing can be done now: it may be later."""
         if not self._noticed.is_set():
             return True
         if self._consumer is None or (info := await self._consumer.info()).num_pending:
@@ -221,7 +220,7 @@ class FlowReactor:
         return not self._is_busy
 
     async def quiet(self) -> int | None:
-        """Return None while something is to be done for flows, else a number that grows with all that happens."""
+        """Return None while something is to be done, else a number that grows with all that happens."""
         if not self._noticed.is_set():
             return 0
         if self._consumer is None or self._stream is None:
@@ -233,29 +232,78 @@ class FlowReactor:
 
     async def _open(self) -> tuple[Stream, Consumer]:
         if self._stream is None or self._consumer is None:
-            self._stream = await self._queue.jet.stream(self._queue.names.flows)
-            self._history = await self._queue.jet.stream(self._queue.names.history)
-            self._consumer = await flows_consumer(self._stream, self._queue.names, self._queue.lease)
+            self._stream = await self._queue.jet.stream(self._stream_name)
+            self._consumer = await self._make_consumer(self._stream)
             self._acted()
         return self._stream, self._consumer
 
-    # --- handling
-
-    async def _handle(self, found: Sequence[Delivered]) -> None:
+    async def _handle_all(self, found: Sequence[Delivered]) -> None:
         try:
-            handled = list[Handled]()
-            for delivered in found:
-                if handled and is_cancel(delivered.data):
-                    # What it cancels has to be stored.
-                    await self._carry_out(handled)
-                    handled = []
-                handled.append(await self._look_at(delivered))
-            await self._carry_out(handled)
+            await self._handle(found)
         except (StreamNotFoundError, ConsumerNotFoundError):
             self._consumer = None
         finally:
             self._is_busy = False
             self._acted()
+
+    async def _make_consumer(self, stream: Stream) -> Consumer:
+        """Return the durable consumer of these messages, made if it is missing."""
+        raise NotImplementedError
+
+    async def _before_fetch(self, stream: Stream) -> None:
+        """Do what is to be done now and then."""
+
+    async def _handle(self, found: Sequence[Delivered]) -> None:
+        """Carry out some messages, and acknowledge them."""
+        raise NotImplementedError
+
+    async def _ack(self, ack: AckOp) -> None:
+        # Refused, if another reactor has it by now.
+        await self._queue.backend.ack(self._stream_name, self._consumer_name, [ack])
+
+    @property
+    def _consumer_name(self) -> str:
+        assert self._consumer is not None
+        return self._consumer.name
+
+    def _put_up_with(self, error: PeltonError) -> None:
+        """Raise an error that does not pass; after others, what was not acknowledged is delivered again."""
+        if not is_busy(error):
+            raise error
+        _log.warning("%s of queue %r can't go on yet: %s", self.what, self._queue.name, error)
+
+
+class FlowReactor(Reactor):
+    """Carries out the flows of a queue."""
+
+    what = "flows"
+
+    def __init__(self, queue: QueueContext, jobs: JobLookup, acted: Callable[[], None]) -> None:
+        super().__init__(queue, queue.names.flows, acted)
+        self._jobs = jobs
+        self._log = FlowLog(queue)
+        self._messages = FlowMessages(queue)
+        self._cleaning = FlowCleaning(queue)
+        self._history: Stream | None = None
+
+    async def _make_consumer(self, stream: Stream) -> Consumer:
+        self._history = await self._queue.jet.stream(self._queue.names.history)
+        return await flows_consumer(stream, self._queue.names, self._queue.lease)
+
+    async def _before_fetch(self, stream: Stream) -> None:
+        await self._cleaning.clean(stream)
+
+    # --- handling
+
+    async def _handle(self, found: Sequence[Delivered]) -> None:
+        handled = list[Handled]()
+        for delivered in found:
+            if handled and is_cancel(delivered.data):
+                # What it cancels has to be stored.
+                await self._carry_out(handled)
+                handled = []
+            handled.append(await self._look_at(delivered))
+        await self._carry_out(handled)
 
     async def _look_at(self, delivered: Delivered) -> Handled:
         """Return what follows from a message."""
@@ -379,17 +427,6 @@ class FlowReactor:
             elif not isinstance(refused, AckRejectedError):
                 self._put_up_with(refused)
 
-    def _put_up_with(self, error: PeltonError) -> None:
-        """Raise an error that does not pass; after others, what was not acknowledged is delivered again."""
-        if not is_busy(error):
-            raise error
-        _log.warning("flows of queue %r can't go on yet: %s", self._queue.name, error)
-
-    @property
-    def _consumer_name(self) -> str:
-        assert self._consumer is not None
-        return self._consumer.name
-
     async def _one_by_one(self, one: Handled) -> None:
         """Publish what follows, each message on its own, and acknowledge after that; safe to repeat."""
         try:
@@ -424,10 +461,6 @@ class FlowReactor:
                 await self._publish(instead)
             return False
         return not stored.duplicate
-
-    async def _ack(self, ack: AckOp) -> None:
-        # Refused, if another reactor has it by now.
-        await self._queue.backend.ack(self._queue.names.flows, self._consumer_name, [ack])
 
 
 def why_withdrawn(reason: str) -> str:

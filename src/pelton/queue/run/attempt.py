@@ -29,9 +29,10 @@ from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.registry import BatchJob
 from pelton.queue.run.children import ChildTimeout, child_call
-from pelton.queue.run.context import JobContext, JobSteps
+from pelton.queue.run.context import JobContext
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
 from pelton.queue.run.slots import Copies
+from pelton.queue.run.steps import JobSteps
 from pelton.queue.transaction import JobEnding, JobTransaction
 from pelton.runtime import is_interrupt
 

@@ -1,0 +1,292 @@
+"""The steps of a running job: what it has done, when it wakes, what it has received.
+
+**Steps.** A step that is done is one message, stored while the attempt holds its job: in a store file in the
+transaction that extends its lease, on a cluster on condition that nobody else has stored the step. So a step has one
+result, and an attempt that was replaced can add none. The first delivery of a job reads nothing; later ones read all
+steps at once, when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given
+back.
+
+A function that is not async runs on a thread, which nothing can stop: a step ends when its thread has, and records what
+it has done, even if the job was cancelled. An attempt ends when all its steps have, also those it has not waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from contextvars import copy_context
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, get_type_hints
+
+import msgspec
+
+from pelton.api import (
+    AckRejectedError,
+    ConfigError,
+    Delivered,
+    JobResultError,
+    LeaseLostError,
+    MessageTooLargeError,
+    Outgoing,
+    PeltonError,
+    WrongLastSequenceError,
+)
+from pelton.api.times import Seconds
+from pelton.jet.registers import ASK_AGAIN_S, is_busy
+from pelton.jet.stream import last_of
+from pelton.queue.job_message import ResultCodec
+from pelton.queue.model.options import checked_text, seconds
+from pelton.queue.model.records import PutOff
+from pelton.queue.model.states import StepRecord
+from pelton.queue.scan import deliveries
+from pelton.queue.transaction import StepTransaction
+from pelton.runtime import until_ended
+
+if TYPE_CHECKING:
+    from pelton.queue.registry import QueueContext
+    from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
+
+_encode: Final = msgspec.json.Encoder().encode
+_step: Final = msgspec.json.Decoder(StepRecord).decode
+_LONGEST_SLEEP_S: Final = 300 * 86_400.0
+_WRITER_S: Final = 5.0
+
+
+class JobSteps:
+    """The steps of one attempt of an async job. ``is_used``: it has done or slept something.
+
+    It sleeps for ``longest_nap`` seconds without being given back; ``fall_asleep`` ends the attempt for longer.
+    """
+
+    is_used: bool
+
+    __slots__ = (
+        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_records",
+        "_sleeps", "_threads", "_used", "is_used",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queue: QueueContext,
+        held: LeasedJobs[Any],
+        job: LeasedJob,
+        longest_nap: float,
+        fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
+    ) -> None:
+        self._queue = queue
+        self._held = held
+        self._job = job
+        self._records = records = job.records
+        self._longest_nap = longest_nap
+        self._fall_asleep = fall_asleep
+        self._by = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
+        # By subject; None: not read yet.
+        self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
+        self._lock = asyncio.Lock()
+        self._used: set[str] = set()
+        self._threads: set[asyncio.Future[Any]] = set()
+        self._is_over = False
+        self._sleeps = 0
+        self.is_used = False
+
+    async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+        """Do a step, or return what it has returned."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known_steps()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        await self._make_sure()
+
+        async def keep(found: Any) -> Any:
+            result = codec.encode(found)
+            # Decoded now, so that an unreadable result fails this attempt and not the next one.
+            value = codec.decode(result)
+            await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
+            return value
+
+        with self._span(name):
+            if inspect.iscoroutinefunction(function):
+                found = await function(*args, **kwargs)
+            else:
+                found = await self._on_thread(function, args, kwargs, keep)
+                found = await found if inspect.isawaitable(found) else found
+        return await keep(found)
+
+    async def _on_thread(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]],
+    ) -> Any:
+        is_cancelled = False
+
+        def call() -> Any:
+            if is_cancelled:
+                raise asyncio.CancelledError
+            self._check()
+            return function(*args, **kwargs)
+
+        running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+        self._threads.add(running)
+        running.add_done_callback(self._threads.discard)
+        try:
+            return await asyncio.shield(running)
+        except asyncio.CancelledError:
+            is_cancelled = True
+            await until_ended(running)
+            if running.exception() is None and not inspect.isawaitable(running.result()):
+                late = _try_to_keep(keep(running.result()))
+                await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
+            raise
+
+    async def end(self) -> None:
+        """Wait for the threads of all steps, and begin no more."""
+        self._is_over = True
+        while self._threads:
+            await until_ended(next(iter(self._threads)))
+
+    async def in_transaction(
+        self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Do a step in a transaction that also records it."""
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        done = (await self._known_steps()).get(subject)
+        if done is not None:
+            return codec.decode(done.result)
+        await self._make_sure()
+        async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
+            with self._span(name):
+                result = codec.encode(await function(tx, *args, **kwargs))
+            value = codec.decode(result)
+            message = self._message(subject, StepRecord(result=result, by=self._by))
+            if (refused := await tx.keep(self._records.delivered, message)) is not None:
+                raise self._lost_error(refused)
+        return value
+
+    async def sleep(self, duration: Seconds, name: str) -> None:
+        """Return when the time is over: here, or in a later delivery."""
+        what = f"job {self._records.id}: the seconds of sleep()"
+        if (limit := seconds(what, duration)) > _LONGEST_SLEEP_S:
+            raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
+        self._sleeps += 1
+        subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
+        self._use(subject, f"sleep {name!r}")
+        record, clock = (await self._known_steps()).get(subject), self._queue.clock
+        await self._make_sure()
+        await self._queue.time.refresh(self._queue.names.jobs)
+        now = self._queue.time.now()
+        until = now + int(limit * 1e9) if record is None else record.until
+        # The clock may have been set back since the record was read.
+        left = min((until - now) / 1e9, limit)
+        if left <= self._longest_nap:
+            await clock.sleep(max(left, 0.0))
+            return
+        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]
+        self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
+        # The worker cancels the job, which starts again.
+        await asyncio.get_running_loop().create_future()
+
+    # --- what is remembered
+
+    async def _known_steps(self) -> dict[str, StepRecord]:
+        self.is_used = True
+        async with self._lock:
+            while self._done is None:
+                try:
+                    self._done = await self._read()
+                except PeltonError as error:
+                    if not is_busy(error):
+                        raise
+                    await self._make_sure()
+                    await self._queue.clock.sleep(ASK_AGAIN_S)
+        return self._done
+
+    async def _read(self) -> dict[str, StepRecord]:
+        names, found = self._queue.names, dict[str, StepRecord]()
+        progress = names.progress_subject(self._records.id)
+        stream = await self._queue.jet.stream(names.running)
+        async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
+            async for message in stored:
+                if message.subject != progress:
+                    record = _step(message.data)
+                    if record.until and isinstance(message, Delivered):
+                        record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
+                    found[message.subject] = record
+        return found
+
+    async def _keep(self, message: Outgoing) -> None:
+        while True:
+            await self._make_sure()
+            try:
+                await self._held.source.keep(self._records.delivered, message)
+            except AckRejectedError as refused:
+                raise self._lost_error(refused) from refused
+            except MessageTooLargeError as refused:
+                # Another attempt would do the same work again, and be refused again.
+                raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
+            except WrongLastSequenceError as refused:
+                # Ours, if the answer to an earlier try was lost.
+                stored = await last_of(await self._queue.jet.stream(self._queue.names.running), message.subject)
+                if stored is None or stored.data != message.data:
+                    raise self._lost_error(refused) from refused
+                return
+            except PeltonError as error:
+                if not is_busy(error):
+                    raise
+                await self._queue.clock.sleep(ASK_AGAIN_S)
+            else:
+                return
+
+    # --- names and errors
+
+    def _subject_of(self, name: str) -> str:
+        checked_text(f"job {self._records.id}: the name of a step", name)
+        subject = self._queue.names.step_subject(self._records.id, name)
+        self._use(subject, f"step {name!r}")
+        return subject
+
+    def _use(self, subject: str, what: str) -> None:
+        if subject in self._used:
+            raise ConfigError(
+                f"job {self._records.id} ({self._records.envelope.job!r}) comes to {what} twice: give each a name of "
+                "its own, such as 'charge 2'"
+            )
+        self._used.add(subject)
+
+    def _span(self, name: str) -> AbstractContextManager[None]:
+        tracing = self._queue.backend.tracing
+        return nullcontext() if tracing is None else tracing.stepping(name)
+
+    def _message(self, subject: str, record: StepRecord) -> Outgoing:
+        return Outgoing(subject, _encode(record))
+
+    def _check(self) -> None:
+        if self._held.is_doubtful(self._job):
+            raise self._lost_error("")
+        if self._is_over:
+            raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
+
+    async def _make_sure(self) -> None:
+        await self._held.is_sure(self._job)
+        self._check()
+
+    def _lost_error(self, why: object) -> LeaseLostError:
+        return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
+
+
+async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
+    with suppress(PeltonError):
+        await keeping
+
+
+@lru_cache(256)
+def _codec_of(function: Callable[..., Any], what: str) -> ResultCodec:
+    try:
+        kind = get_type_hints(function).get("return", Any)
+    except (NameError, TypeError):
+        # Not a plain function, or with names that cannot be looked up: its result is what JSON gives.
+        kind = Any
+    return ResultCodec(what, kind)
