@@ -75,6 +75,11 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.JobNotFoundError("mail", "7", "gone"), "queue 'mail' has no job '7': gone; see jobs()"),
     (api.FlowNotFoundError("mail", "f1"), "queue 'mail' has no flow 'f1': it was never enqueued here"),
     (api.JobNotMovedError("mail", "7", "running"), "job '7' of queue 'mail' was not moved, because it is running"),
+    (api.JobEndedError("mail", "7", "failed"), "job '7' of queue 'mail' has ended (failed) and receives no signals"),
+    (
+        api.SignalTimeoutError("7", "paint", "paid", 60.0),
+        "job '7' ('paint') has received no signal 'paid' within 60 s: give wait_for() a default",
+    ),
     (api.QueueNotFoundError("mail"), "there is no queue 'mail': check its name, see jet.queue_names()"),
     (api.QueueInUseError("mail", 3), "queue 'mail' was not deleted, because workers hold 3 of its jobs: stop them"),
     (api.JobTimeoutError("7", "paint", 60.0), "job '7' ('paint') took longer than its timeout of 60 s and was stopped"),

@@ -97,6 +97,7 @@ from pelton.api.job_errors import FlowNotFoundError as FlowNotFoundError
 from pelton.api.job_errors import JobArgumentsError as JobArgumentsError
 from pelton.api.job_errors import JobCancelledError as JobCancelledError
 from pelton.api.job_errors import JobCrashedError as JobCrashedError
+from pelton.api.job_errors import JobEndedError as JobEndedError
 from pelton.api.job_errors import JobError as JobError
 from pelton.api.job_errors import JobFailedError as JobFailedError
 from pelton.api.job_errors import JobNotFoundError as JobNotFoundError
@@ -108,6 +109,7 @@ from pelton.api.job_errors import PermanentJobError as PermanentJobError
 from pelton.api.job_errors import QueueInUseError as QueueInUseError
 from pelton.api.job_errors import QueueNotFoundError as QueueNotFoundError
 from pelton.api.job_errors import RetryJob as RetryJob
+from pelton.api.job_errors import SignalTimeoutError as SignalTimeoutError
 from pelton.api.job_errors import Snooze as Snooze
 from pelton.api.job_errors import UnknownJobError as UnknownJobError
 from pelton.api.keys import KeyFile as KeyFile

@@ -46,9 +46,9 @@
     │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it
         ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
-        ├── LeaseLostError, JobCancelledError
+        ├── LeaseLostError, JobCancelledError, SignalTimeoutError (TimeoutError)
         ├── UnknownJobError, JobNotFoundError, FlowNotFoundError, JobFailedError
-        ├── QueueNotFoundError, QueueInUseError, JobNotMovedError, DuplicateJobError
+        ├── QueueNotFoundError, QueueInUseError, JobNotMovedError, DuplicateJobError, JobEndedError
         └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError (TimeoutError)
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of

@@ -184,6 +184,25 @@ class JobTimeoutError(JobError, TimeoutError):
     seconds: float
 
 
+@says("job {job_id!r} ({name!r}) has received no signal {signal!r} within {seconds:g} s: give wait_for() a default")
+class SignalTimeoutError(JobError, TimeoutError):
+    """A job has waited for a `signal` for `seconds`, and none has come."""
+
+    job_id: str
+    name: str
+    signal: str
+    seconds: float
+
+
+@says("job {job_id!r} of queue {queue!r} has ended ({state}) and receives no signals: enqueue another job")
+class JobEndedError(JobError):
+    """A signal was sent to a job that has ended: `state` says how."""
+
+    queue: str
+    job_id: str
+    state: str
+
+
 class JobCrashedError(JobError):
     """The child process that ran a job has died; `exit_code` is negative for a signal, such as -11."""
 

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from pelton.api import (
     AckOp,
     AckRejectedError,
@@ -42,6 +44,7 @@ from pelton.queue.key_table import (
     with_job,
 )
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
+from pelton.queue.model.records import CLAIMED
 from pelton.queue.registry import TakenJob
 
 if TYPE_CHECKING:
@@ -81,11 +84,16 @@ class Ledger(Register[KeyRecord]):
         ]
         if emitted:
             await self._backend.publish_batch([with_id(name, posted) for name, posted in emitted])
-        await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted))
+        # A wait is last: what comes after it finds the others.
+        waits = [one for one in numbered if one not in emitted and hold.waits_for_signal and one is numbered[-1]]
+        await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted and one not in waits))
+        need_not_wait = [not await self._begin_wait(*one) for one in waits]
         if hold.ended:
             # Last, so that a job is always stored somewhere.
             await self.remove_job(hold.job)
         after = carried_out(hold)
+        if any(need_not_wait):
+            after = msgspec.structs.replace(after, delay_ns=0)
         return StoredRecord(await self.write(key, after, seq), after)
 
     async def remove_job(self, job: int) -> None:
@@ -97,6 +105,15 @@ class Ledger(Register[KeyRecord]):
             has_failed = error.err_code == _DELETE_FAILED
             if not (is_gone or (has_failed and await at_leader(self._backend, self._names.jobs, seq=job) is None)):
                 raise
+
+    async def _begin_wait(self, name: str, posted: Posted) -> bool:
+        """Publish the record of a wait for a signal; return False if there is one that was not received."""
+        wait = with_id(name, posted)
+        try:
+            await self._backend.publish(wait.subject, wait.data, wait.headers)
+        except WrongLastSequenceError:
+            return False
+        return True
 
     async def _note(self, name: str, posted: Posted) -> None:
         """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
@@ -133,7 +150,7 @@ def outbox_of(messages: Sequence[Outgoing]) -> tuple[Posted, ...]:
 
 # --- the keys a worker holds: renewed by its keeper's thread, settled by its event loop, each lost at most once
 
-CHANNEL: Final = "keys"
+CHANNEL: Final = CLAIMED
 
 
 class HeldKey:

@@ -20,18 +20,20 @@ from pelton.api import (
     QueueNotFoundError,
     StreamNotFoundError,
     WrongLastSequenceError,
+    headers,
 )
-from pelton.api.json_values import UNREADABLE
+from pelton.api.json_values import UNREADABLE, to_json
 from pelton.jet.stream import message_at
 from pelton.queue.job import JobCall, JobDefinition, JobHandle, encode_unknown
 from pelton.queue.job_message import JobMessage
-from pelton.queue.model.naming import encode_tenant
+from pelton.queue.model.naming import encode_tenant, token_of
 from pelton.queue.model.options import (
     PLAIN,
     JobOptions,
     OptionFields,
     checked_id,
     checked_job_name,
+    checked_text,
     due_time,
     job_options,
 )
@@ -220,7 +222,7 @@ class Enqueuer:
     """Puts jobs into one queue. ``lookup`` is for their handles."""
 
     def __init__(self, queue: QueueContext, lookup: JobLookup) -> None:
-        self._queue = queue
+        self.queue = queue
         self._jet = queue.jet
         self._name = queue.name
         self._events = queue.names.events
@@ -239,8 +241,8 @@ class Enqueuer:
         """
         if isinstance(job, JobDefinition):
             return job.call_with(args, kwargs, options)
-        name = checked_job_name(f"queue {self._queue.name!r}", job)
-        known = self._queue.jobs.get(name)
+        name = checked_job_name(f"queue {self.queue.name!r}", job)
+        known = self.queue.jobs.get(name)
         if known is not None:
             return known.call_with(args, kwargs, options)
         return JobCall(name, encode_unknown(name, args, kwargs), options)
@@ -266,7 +268,7 @@ class Enqueuer:
             if call.options is not PLAIN:
                 is_unique = is_unique or call.options.is_unique
                 if call.options.is_timed:
-                    await self._queue.time.refresh(self._queue.names.jobs)
+                    await self.queue.time.refresh(self.queue.names.jobs)
         messages = self.messages_of(calls)
         try:
             if len(calls) == 1:
@@ -294,18 +296,18 @@ class Enqueuer:
     async def _check_exists(self) -> None:
         """Raise QueueNotFoundError if the queue was deleted."""
         try:
-            await self._queue.jet.stream(self._queue.names.jobs)
+            await self.queue.jet.stream(self.queue.names.jobs)
         except StreamNotFoundError:
-            raise QueueNotFoundError(self._queue.name) from None
+            raise QueueNotFoundError(self.queue.name) from None
 
     async def announce(self, calls: Sequence[JobCall], handles: Sequence[JobHandle[Any]]) -> None:
         """Tell those who listen that jobs were stored, and the workers that wait for their tenants."""
         for call in calls:
             if call.options is not PLAIN and call.options.tenant:
-                await ring(self._queue, [call.options for call in calls])
+                await ring(self.queue, [call.options for call in calls])
                 break
         if self._jet.backend.might_reach(self._events):
-            await announce_enqueued(self._queue, calls, handles)
+            await announce_enqueued(self.queue, calls, handles)
 
     async def _enqueue_apart(self, calls: Sequence[JobCall], messages: Sequence[Outgoing]) -> list[JobHandle[Any]]:
         answers = await self._jet.backend.publish_apart(messages)
@@ -383,19 +385,19 @@ class Enqueuer:
             # It was to replace, or to follow, a job that has ended.
             return None, None
         if self._jobs is None:
-            self._jobs = await self._queue.jet.stream(self._queue.names.jobs)
+            self._jobs = await self.queue.jet.stream(self.queue.names.jobs)
         if (stored := await message_at(self._jobs, refused.seq)) is None:
             return None, None
         [message] = self.messages_of((call,))
         if call.options.replace and stored.subject == message.subject:
-            form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+            form = JobMessage(self.queue.names, call.job, exclusive=self.queue.exclusive)
             return form.replacing(message, stored), None
-        job_id, names = job_id_in(stored.data, stored.seq), self._queue.names
+        job_id, names = job_id_in(stored.data, stored.seq), self.queue.names
         if call.options.unique_until == "started" and names.is_job(stored.subject) and await self._has_started(stored):
-            form = JobMessage(names, call.job, exclusive=self._queue.exclusive)
+            form = JobMessage(names, call.job, exclusive=self.queue.exclusive)
             return form.following(message, stored.seq), None
         if call.options.on_duplicate == "raise":
-            raise DuplicateJobError(self._queue.name, job_id)
+            raise DuplicateJobError(self.queue.name, job_id)
         return None, self._handle(job_id, call.results, True)
 
     async def _has_started(self, stored: StoredMessage) -> bool:
@@ -424,9 +426,9 @@ class Enqueuer:
             form = self._form
             if form is None or form.job != call.job:
                 # Mostly, many of one name follow each other.
-                form = self._form = JobMessage(self._queue.names, call.job, exclusive=self._queue.exclusive)
+                form = self._form = JobMessage(self.queue.names, call.job, exclusive=self.queue.exclusive)
             if now is None:
-                now, new_id = self._queue.time.now(), self._queue.runtime.ids.new
+                now, new_id = self.queue.time.now(), self.queue.runtime.ids.new
             messages.append(form.message(call.args, call.options, now, new_id, call.meta))
         return messages
 
@@ -437,11 +439,26 @@ class Enqueuer:
 
     def handle(self, job_id: str, job: str = "", *, duplicate: bool = False) -> JobHandle[Any]:
         """Return the handle of a job that is known by its id, and by its name if its result is to have its type."""
-        known = self._queue.jobs.get(job)
+        known = self.queue.jobs.get(job)
         return self._handle(job_id, None if known is None else known.results, duplicate)
 
     def _handle(self, job_id: str, results: ResultCodec | None, duplicate: bool) -> JobHandle[Any]:
         return JobHandle(self._lookup, self._name, job_id, duplicate, None if results is None else results.decode)
+
+
+def signal_message(queue: QueueContext, job_id: str, name: object, value: object, msg_id: object) -> Outgoing:
+    """Return the message of a signal; one with a ``msg_id`` is refused if there is one. Raises ConfigError."""
+    what = f"queue {queue.name!r}: "
+    checked = checked_text(f"{what}the name of a signal", name)
+    subject = queue.names.signal_subject(checked_id(queue.name, job_id), checked, "")
+    try:
+        data = to_json(value)
+    except Exception as error:  # a value's own code may run, and raise anything
+        raise ConfigError(f"{what}the value of signal {checked!r} can't be JSON: {error}") from None
+    if msg_id == "":
+        return Outgoing(subject + queue.runtime.ids.new(), data)
+    token = token_of(checked_text(f"{what}the msg_id of a signal", msg_id))
+    return Outgoing(subject + token, data, headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"}))
 
 
 def _chains(

@@ -268,6 +268,13 @@ class JobHandle(Generic[R_co]):
         """
         return await self._lookup.cancel(self.id, reason=reason)
 
+    async def send(self, name: str, value: object = None, *, msg_id: str = "") -> bool:
+        """Send a signal to the job, from any process; see :meth:`Queue.send`.
+
+        Raises JobEndedError, JobNotFoundError, ConfigError.
+        """
+        return await self._lookup.send(self.id, name, value, msg_id=msg_id)
+
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
         """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
 
@@ -549,6 +556,9 @@ class JobLookup(Protocol):
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
         """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+
+    async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
+        """Send a signal to a job. Raises JobEndedError, JobNotFoundError, ConfigError."""
 
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""

@@ -39,7 +39,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from pelton.queue.model.states import Attempt
+from pelton.queue.model.states import FOR_SIGNAL, Attempt
 from pelton.queue.model.turns import KeyTurns
 from pelton.runtime import Random
 
@@ -76,6 +76,12 @@ class KeyRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     known: Attempt | None = None
     name: str = ""
     outbox: tuple[Posted, ...] = ()
+
+    @property
+    def waits_for_signal(self) -> bool:
+        """Whether its job was given back to wait for a signal."""
+        put_off = None if self.known is None else self.known.put_off
+        return not self.ended and put_off is not None and put_off.scope == FOR_SIGNAL
 
 
 encode: Final = msgspec.msgpack.Encoder().encode

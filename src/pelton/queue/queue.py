@@ -57,7 +57,6 @@ from pelton.queue.model.options import (
 )
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 from pelton.queue.queue_views import QueueWithViews
-from pelton.queue.reactor import FlowReactor
 from pelton.queue.registry import JobRegistry, Jobs, QueueContext, given_jobs
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.slots import WorkerSettings
@@ -81,6 +80,7 @@ from pelton.queue.setup import (
     with_places,
     worker_consumers,
 )
+from pelton.queue.signals import Reactors
 from pelton.queue.steering import Mover, QueueWithSteering, Steering
 
 if TYPE_CHECKING:
@@ -450,7 +450,7 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
             max_jobs=None if max_jobs is None else whole(f"{what}: max_jobs", max_jobs),
         )
         self._check_loop()
-        worker = Worker(self._context, settings, partial(FlowReactor, self._context, self._steering))
+        worker = Worker(self._context, settings, partial(Reactors, self._context, self._steering))
         self._workers.add(worker)
         try:
             async with self._context.jobs.living(self.jet), self.hooks.living(self.jet):

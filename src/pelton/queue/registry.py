@@ -400,6 +400,8 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     jobs: JobRegistry
     time: StoreTime
     probes: Probes = msgspec.field(default_factory=Probes)
+    # What was made for it through this opening that most queues do not need.
+    prepared: set[str] = msgspec.field(default_factory=set)
 
     async def side_to_read(self, name: str) -> Stream:
         """Return a side stream, to look for messages of its subjects.

@@ -21,7 +21,8 @@ from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import duration_of
 from pelton.buckets import reserve_first_token
 from pelton.jet.registers import ASK_AGAIN_S
-from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, QueueNames
+from pelton.queue.model.limits import Order, encode_order
+from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, SIGNALS_CONSUMER, QueueNames
 from pelton.queue.model.options import seconds, whole
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from pelton.api.times import Seconds
     from pelton.jet import Consumer, Stream, Streams
+    from pelton.queue.registry import QueueContext
 
 EXCLUSIVE: Final = "pelton.queue.exclusive"
 LEASE: Final = "pelton.queue.lease"
@@ -237,6 +239,19 @@ async def flows_stream(jet: Streams, names: QueueNames) -> Stream:
 async def flows_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
     filters = [names.flow_begin("*"), names.flow_log("*"), names.flow_told("*", "*")]
     return await lasting_consumer(stream, FLOWS_CONSUMER, filters, max(lease, _SHORTEST_FLOW_WAIT_S))
+
+
+async def signals_consumer(stream: Stream, names: QueueNames, lease: float) -> Consumer:
+    return await lasting_consumer(stream, SIGNALS_CONSUMER, [names.all_signals], max(lease, _SHORTEST_FLOW_WAIT_S))
+
+
+async def prepare_signals(queue: QueueContext) -> None:
+    """Make what a queue needs whose jobs wait for signals: the consumer, and the order by which workers learn of it."""
+    names = queue.names
+    if SIGNALS_CONSUMER not in queue.prepared:
+        await signals_consumer(await queue.jet.stream(names.running), names, queue.lease)
+        await queue.backend.publish(names.order_subject(SIGNALS_CONSUMER), encode_order(Order(signals=True)))
+        queue.prepared.add(SIGNALS_CONSUMER)
 
 
 async def keys_stream(jet: Streams, names: QueueNames, settings: QueueSettings) -> None:

@@ -27,6 +27,7 @@ from pelton.api import (
     ConfigError,
     ConsumerNotFoundError,
     ConsumerPause,
+    JobEndedError,
     JobNotFoundError,
     JobNotMovedError,
     NotFoundError,
@@ -42,7 +43,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
-from pelton.queue.enqueuer import announce_again
+from pelton.queue.enqueuer import announce_again, signal_message
 from pelton.queue.job_message import JobMessage
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
@@ -88,6 +89,20 @@ class Steering(JobViews):
                 return True
             # A worker has taken it, or it fell due.
         await self._tell(job_id, reason)
+        return True
+
+    async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
+        """Send a signal to a job; return False if one with this ``msg_id`` was sent before.
+
+        Raises JobEndedError, JobNotFoundError, ConfigError.
+        """
+        signal = signal_message(self._queue, job_id, name, value, msg_id)
+        if await self.find_message(job_id) is None:
+            raise JobEndedError(self._queue.name, job_id, (await self.get_ended(job_id)).state)
+        try:
+            await self._queue.backend.publish(signal.subject, signal.data, signal.headers)
+        except WrongLastSequenceError:
+            return False
         return True
 
     async def _tell(self, job_id: str, reason: str) -> None:
@@ -238,6 +253,15 @@ class QueueWithSteering:
         JobNotFoundError, ConfigError.
         """
         return await self._steering.cancel(job_id, reason=reason)
+
+    async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
+        """Send a signal to a job, from any process: what its `JobContext.wait_for` with this ``name`` receives.
+
+        ``value`` travels as JSON. It waits if the job does not wait for it yet, and ends with the job if it is never
+        waited for. Return False if one of this name and ``msg_id`` was sent to the job before: then nothing is sent.
+        Raises JobEndedError, JobNotFoundError, ConfigError.
+        """
+        return await self._steering.send(job_id, name, value, msg_id=msg_id)
 
     async def pause(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start no more jobs, in any process, until :meth:`resume`: all, those of a key, or those of a job's name.

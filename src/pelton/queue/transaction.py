@@ -12,7 +12,7 @@ from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, P
 from pelton.api.times import Seconds
 from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
-from pelton.queue.enqueuer import QueueWithJobs
+from pelton.queue.enqueuer import QueueWithJobs, signal_message
 from pelton.queue.job import JobCall, JobDefinition, JobQueue
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_options
 from pelton.queue.model.records import Ended
@@ -196,6 +196,17 @@ class QueueInTransaction:
         """Put a job into the queue; no worker sees it before the commit. Raises JobArgumentsError, ConfigError."""
         call = self._queue._enqueuer.call_of(job, args, kwargs, self._options)
         return (await self._transaction._enqueue([(self._queue, call)]))[0]  # one class in two
+
+    async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
+        """Send a signal to a job with the commit, as :meth:`Queue.send` does; whether it has ended is not looked at.
+
+        Raises ConfigError.
+        """
+        signal = signal_message(self._queue._enqueuer.queue, job_id, name, value, msg_id)
+        [answer] = await self._transaction._port().publish_apart([signal])
+        if isinstance(answer, PeltonError) and not isinstance(answer, WrongLastSequenceError):
+            raise answer
+        return not isinstance(answer, PeltonError)
 
 
 class StepTransaction(Transaction):

@@ -291,7 +291,7 @@ class SlotDraft:
 
 _HEARD: Final = "10m"
 _MOST_ENDED: Final = 10_000
-_encode_order: Final = msgspec.json.Encoder().encode
+encode_order: Final = msgspec.json.Encoder().encode
 
 
 class TenantWeight(msgspec.Struct, frozen=True):
@@ -304,7 +304,8 @@ class TenantWeight(msgspec.Struct, frozen=True):
 class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
-    ``limit`` is one of the queue's limits, ``weight`` that of a tenant, and ``flows`` says that the queue has flows.
+    ``limit`` is one of the queue's limits, ``weight`` that of a tenant, ``flows`` says that the queue has flows, and
+    ``signals`` that jobs wait for some.
     ``over`` takes an order back. ``stop`` names a worker that is to stop. ``ended``: the job that ``cancel`` names has
     ended, and only who runs it is to hear.
     """
@@ -318,6 +319,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     reason: str = ""
     over: bool = False
     flows: bool = False
+    signals: bool = False
     ended: bool = False
     stop: str = ""
 
@@ -399,7 +401,7 @@ def to_cancel(names: QueueNames, job_id: str, reason: str, *, ended: bool) -> Ou
     """Return the order to cancel a job; ``ended``: it has, which whoever runs it is to hear."""
     order = Order(cancel=job_id, reason=reason, ended=ended)
     block = headers.encode({headers.TTL: _HEARD}) if ended else None
-    return Outgoing(names.cancel_subject(job_id), _encode_order(order), block)
+    return Outgoing(names.cancel_subject(job_id), encode_order(order), block)
 
 
 def carried_out(names: QueueNames, job_id: str) -> Outgoing:
@@ -408,4 +410,4 @@ def carried_out(names: QueueNames, job_id: str) -> Outgoing:
     It goes by itself, so that neither the stream nor the workers keep what is over.
     """
     block = headers.encode({headers.TTL: _HEARD})
-    return Outgoing(names.cancel_subject(job_id), _encode_order(Order(cancel=job_id, over=True)), block)
+    return Outgoing(names.cancel_subject(job_id), encode_order(Order(cancel=job_id, over=True)), block)

@@ -34,6 +34,8 @@ PLACE: Final = "%"
 """The token between a key and the place of one of its jobs: an encoded key never has it."""
 FLOWS_CONSUMER: Final = "flows"
 """The durable consumer from which workers take what happens in flows."""
+SIGNALS_CONSUMER: Final = "signals"
+"""The durable consumer from which workers take the signals to jobs."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
@@ -43,7 +45,7 @@ SIDES: Final = {
     "dead": "dead letters",
     "attempts": "failed attempts",
     "control": "orders",
-    "running": "steps and progress",
+    "running": "steps, signals and progress",
     "keys": "keys",
     "flows": "flows",
 }
@@ -122,6 +124,7 @@ class QueueNames:
         # What is announced and not stored: to listeners of events, and to workers that wait for tenants' jobs.
         self.events: str = f"{self.root}.events"
         self.bell: str = f"{self.root}.bell"
+        self.all_signals: str = f"{self.root}.running.job.*.signal.*.*"
         self._hold_prefix = f"{self.root}.hold."
         self.ending_prefix: str = f"{self.root}.history."
         # The prefix of the job's id in the subject of a completed one: most jobs complete.
@@ -350,8 +353,32 @@ class QueueNames:
     def progress_subject(self, job_id: str) -> str:
         return f"{self.root}.running.job.{job_id}.progress"
 
+    def signal_subject(self, job_id: str, name: str, token: str) -> str:
+        """Return the subject of a signal; ``token``: ``*`` for all of the name.
+
+        Raises ConfigError for a name that is empty, or over 512 bytes.
+        """
+        return f"{self.root}.running.job.{job_id}.signal.{token_of(name)}.{token}"
+
+    def is_signal(self, subject: str) -> bool:
+        """Whether a subject of what a job leaves is that of a signal."""
+        return subject.split(".", 6)[5] == "signal"
+
+    def signal_in(self, subject: str) -> tuple[str, str]:
+        """Return the id of the job, and the token of the name, that the subject of a signal has."""
+        tokens = subject.split(".", 7)
+        return tokens[4], tokens[6]
+
+    def wait_subject(self, job_id: str, name: str, number: int) -> str:
+        """Return the subject of the record that a job waits for a signal, the ``number``-th of its name."""
+        return f"{self.root}.running.job.{job_id}.wait.{token_of(name)}.{number}"
+
+    def received_subject(self, job_id: str, name: str, number: int) -> str:
+        """Return the subject of what the ``number``-th wait for a signal has received."""
+        return f"{self.root}.running.job.{job_id}.received.{token_of(name)}.{number}"
+
     def traces_of(self, job_id: str) -> str:
-        """Return the filter for what a job leaves while it runs: its steps, sleeps and progress."""
+        """Return the filter for what a job leaves while it runs: its steps, sleeps, signals and progress."""
         return f"{self.root}.running.job.{job_id}.>"
 
     def slots_subject(self, place: str) -> str:

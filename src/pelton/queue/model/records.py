@@ -38,6 +38,7 @@ from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
     AFTER_ATTEMPT,
+    FOR_SIGNAL,
     NOTHING,
     Attempt,
     AttemptEnd,
@@ -137,7 +138,7 @@ class PutOff(msgspec.Struct, frozen=True):
     """The job is given back for ``delay`` seconds, and the attempt is not counted.
 
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
-    scope that is paused.
+    scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` as of `PutOffDelivery`.
     """
 
     delay: float | None
@@ -145,6 +146,8 @@ class PutOff(msgspec.Struct, frozen=True):
     began: bool = False
     limit: JobLimit | None = None
     pause: str = ""
+    signal: str = ""
+    is_given: bool = True
 
 
 AfterAttempt = Finish | Again | PutOff
@@ -237,6 +240,8 @@ CAUSES_OF: Final[dict[JobState, tuple[int, int]]] = {
 }
 """The first and the last number of :func:`cause_of` for jobs that were given back and are not due, by their state."""
 _UNREAD: Final = Envelope(job="", args=NOTHING)
+CLAIMED: Final = "keys"
+"""The consumer that deliveries name whose keys are records."""
 
 
 class Ended(msgspec.Struct, frozen=True, gc=False):
@@ -256,6 +261,11 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
     def is_over(self) -> bool:
         """Whether the job has ended, not only this attempt."""
         return self.known is None
+
+    @property
+    def waits_for_signal(self) -> bool:
+        """Whether the job is given back to wait for a signal."""
+        return self.known is not None and self.known.put_off is not None and self.known.put_off.scope == FOR_SIGNAL
 
     def without_letter(self) -> Ended:
         """Return the same without its dead letter, if that was refused."""
@@ -505,21 +515,35 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             limit="" if why.limit is None else why.limit.name,
             put_off=self._put_off_for(why),
         )
-        return self._given_back(record, delay, kept)
+        if not why.signal:
+            return self._given_back(record, delay, kept)
+        # The record of the wait is last: it is refused if there is a signal that was stored before the others.
+        ended = self._given_back(record, delay)
+        return msgspec.structs.replace(ended, messages=(*ended.messages, *kept))
+
+    def need_not_wait(self, ended: Ended) -> Ended:
+        """Return the end of a delivery of a job that was to wait for a signal, and starts again at once."""
+        assert ended.known is not None, "it was put off"
+        known = msgspec.structs.replace(ended.known, retry_at=0, put_off=None)
+        return self._given_back(known, 0.0, [Outgoing(kept.subject, kept.data) for kept in ended.messages[1:]])
 
     def _put_off_for(self, why: PutOff) -> PutOffDelivery | None:
-        if why.limit is None and not why.pause:
+        scope, limit = (FOR_SIGNAL, why.signal) if why.signal else (why.pause, "")
+        if why.limit is not None:
+            scope, limit = why.limit.scope, why.limit.text
+        if not scope:
             return None
         delivered = self.delivered
         return PutOffDelivery(
-            why.pause if why.limit is None else why.limit.scope,
-            "" if why.limit is None else why.limit.text,
+            scope,
+            limit,
             delivered.consumer,
             delivered.subject,
             delivered.seq,
             delivered.consumer_seq,
             delivered.num_delivered,
             delivered.token,
+            why.is_given or delivered.consumer == CLAIMED,
         )
 
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:

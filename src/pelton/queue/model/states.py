@@ -225,10 +225,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     data: bytes = b""
 
 
-class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The delivery of a job that was put off for a limit or a pause, by which it is recalled when that changes.
+FOR_SIGNAL: Final = "signal"
+"""The scope of a job that waits for a signal: no limit and no pause has it."""
 
-    ``scope`` says for which; a pause has no ``limit``.
+
+class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The delivery of a job that was put off for a limit, a pause or a signal, by which it is recalled.
+
+    ``scope`` says for which; a pause has no ``limit``, and that of a signal is the token of its name. ``is_given``: the
+    delivery is given back for sure; on servers, that of a job that waits for a signal may be held for a moment more.
     """
 
     scope: str
@@ -239,6 +244,7 @@ class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     consumer_seq: int
     num_delivered: int
     token: int
+    is_given: bool = True
 
     def nak(self) -> AckOp:
         """Return the ack that gives it back once more, for now."""
@@ -286,14 +292,16 @@ decode_progress: Final = msgspec.json.Decoder(JobProgress).decode
 
 
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
-    """A step of a job that is done, with its result; of a sleep, when it ends, in wall nanoseconds.
+    """A step of a job that is done, with its result; of a sleep or a wait, when it ends, in wall nanoseconds.
 
-    ``by`` names the attempt that has done it.
+    ``by`` names the attempt that has done it. ``seq`` is the sequence of the signal that was received; 0 for a wait
+    that has timed out.
     """
 
     result: msgspec.Raw = NOTHING
     until: int = 0
     by: str = ""
+    seq: int = 0
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

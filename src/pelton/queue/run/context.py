@@ -10,6 +10,7 @@ from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.job_message import RunContext
 from pelton.queue.model.states import FlowPlace
+from pelton.queue.run.steps import RAISES
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 R = TypeVar("R")
+D = TypeVar("D")
 
 
 class TellsProgress(Protocol):
@@ -212,6 +214,29 @@ class JobContext(RunContext):
         :meth:`step`. Sleeps are told apart by their order, or by their ``name``. For async jobs. Raises ConfigError.
         """
         return self._steps_for("sleep()").sleep(seconds, name)
+
+    @overload
+    def wait_for(self, name: str, /, *, timeout: Seconds | None = ...) -> Coroutine[Any, Any, Any]: ...
+    @overload
+    def wait_for(self, name: str, kind: type[R], /, *, timeout: Seconds | None = ...) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def wait_for(
+        self, name: str, kind: type[R], /, *, timeout: Seconds | None = ..., default: D
+    ) -> Coroutine[Any, Any, R | D]: ...
+
+    def wait_for(
+        self, name: str, kind: Any = Any, /, *, timeout: Seconds | None = None, default: object = RAISES
+    ) -> Coroutine[Any, Any, Any]:
+        """Return the next signal of a name that was sent to this job, as a value of the type ``kind``.
+
+        What was sent before waits. If there is none, the job is given back, which is no attempt: it holds no slot and
+        no worker, and its function starts **again** when one comes; then this returns at once. So do what comes before
+        it in :meth:`step`. Each signal is received once, in order, and remembered as a step is. After ``timeout``
+        seconds by the wall clock the wait is over, for later attempts as well: it raises SignalTimeoutError, or returns
+        the ``default``. A signal of another type is left for a worker whose version reads it; the job is given back
+        until then. For async jobs. Raises ConfigError.
+        """
+        return self._steps_for("wait_for()").wait_for(name, kind, timeout, default)
 
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.

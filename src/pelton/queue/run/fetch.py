@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
@@ -88,20 +88,28 @@ async def _read_orders(queue: QueueContext) -> AsyncGenerator[Message | None, No
             await consumer.delete()
 
 
-class FlowFollower(Protocol):
-    """What carries out the flows of a queue, beside a worker."""
-
-    def notice(self) -> None:
-        """Begin: the queue has flows."""
+class FollowsStream(Protocol):
+    """What carries out messages of a queue."""
 
     async def follow(self) -> None:
-        """Carry out flows for ever, once there are any."""
+        """Carry them out for ever, once there are any."""
+
+
+class FlowFollower(Protocol):
+    """What carries out the flows of a queue, and the signals to its jobs, beside a worker."""
+
+    @property
+    def parts(self) -> Sequence[FollowsStream]:
+        """Those that follow a stream each."""
+
+    def heed(self, order: Order) -> None:
+        """Begin what an order says that the queue has."""
 
     async def is_idle(self) -> bool:
-        """Whether nothing can be done for flows now: it may be later."""
+        """Whether nothing can be done now: it may be later."""
 
-    async def quiet(self) -> int | None:
-        """Return None while something is to be done for flows, else a number that grows with all that happens."""
+    async def quiet(self) -> tuple[int, ...] | None:
+        """Return None while something is to be done, else numbers that grow with all that happens."""
 
 
 class RankedTakes(Generic[J]):

@@ -29,6 +29,7 @@ from pelton.api import (
     PeltonError,
     RetryJob,
     UnknownJobError,
+    WrongLastSequenceError,
 )
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
@@ -363,6 +364,10 @@ class LeasedJobs(Generic[J]):
         if self.admission.slots:
             self.admission.leave(released)
 
+    def confirm_waits(self) -> None:
+        """Note from now on of jobs that wait for signals that they are given back: servers do not say so."""
+        self._put_offs.is_on = True
+
     # --- before a job begins
 
     async def look_up(self, jobs: Iterable[LeasedJob]) -> None:
@@ -562,6 +567,8 @@ class LeasedJobs(Generic[J]):
         job, ended = ending.job, ending.ended
         if not isinstance(refused, (ApiError, ConfigError)):
             raise refused
+        if ended.waits_for_signal and isinstance(refused, WrongLastSequenceError):
+            return job.records.need_not_wait(ended)
         if job.take_back(refused):
             # Its result, or what it emitted, was refused: the attempt has failed.
             return job.records.after(self.after(job, refused, after_refusal), self._clock.now())

@@ -11,27 +11,31 @@ that did not know of the change yet recalls what it has put off since.
 
 The record is claimed as the job is delivered, so that nobody recalls what somebody else has recalled or taken. Those
 are left alone that are due in a moment: on servers, a job that is delivered anyway may be before its record is claimed.
+
+**A job that waits for a signal is recalled by it** (docs/decisions/0040). On servers, its record is stored before it is
+given back, and a recall that came between would be undone by that. So its worker notes in the record when it has given
+the job back, and until then, or until its lease must be over, a signal has to come again.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from math import inf
-from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api import ConsumerNotFoundError, Outgoing, Settled, headers
+from pelton.api import ConsumerNotFoundError, Outgoing, PeltonError, Settled, headers
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
 from pelton.jet.stream import last_of
 from pelton.queue.claimer import CHANNEL, Ledger
 from pelton.queue.model.limits import WHOLE_QUEUE
 from pelton.queue.model.records import PutOff
-from pelton.queue.model.states import Attempt, PutOffDelivery
+from pelton.queue.model.states import FOR_SIGNAL, Attempt, PutOffDelivery
 from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
 from pelton.queue.scan import stored_messages
 
@@ -209,6 +213,9 @@ def describe_limit(held_back: HeldBack) -> str:
 
 _AT_ONCE: Final = 64
 _SOON_NS: Final = 10**9
+_LEASES: Final = 2
+_LAST_NOTES_S: Final = 5.0
+_MOST_CONFIRMING: Final = 1024
 _REMEMBERED_S: Final = 30.0
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 _encode: Final = msgspec.json.Encoder().encode
@@ -245,8 +252,42 @@ class Recall:
         found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
 
+    async def by_signal(self, job_id: str, name: str) -> bool | None:
+        """Recall a job if it waits for a signal of this name, a token; return whether it did.
+
+        None: it can't be done yet. Raises PeltonError.
+        """
+        stored = await last_of(await self._queue.jet.stream(self._queue.names.attempts), self._subject_of(job_id))
+        job = None if stored is None else _put_off(stored)
+        if stored is None or job is None or (job.delivery.scope, job.delivery.limit) != (FOR_SIGNAL, name):
+            return False
+        now = self._queue.clock.now()
+        if not job.delivery.is_given and abs(now - stored.time_ns) < _LEASES * self._queue.lease * 1e9:
+            return None
+        if job.delivery.consumer == CHANNEL:
+            return await self._recall_key(job)
+        if not self._queue.backend.planning.refuses_late_acks and job.record.retry_at <= now + _SOON_NS:
+            # It is about to be delivered.
+            return True
+        settled = Settled((self._claim_of(job),), job.delivery.nak())
+        await self._queue.backend.settle_once(settled, self._queue.names.jobs, job.delivery.consumer)
+        return True
+
+    async def confirm(self, job_id: str, delivery: PutOffDelivery) -> None:
+        """Note that a job that waits for a signal is given back, unless it was recalled or taken."""
+        # Without the note, it is recalled all the same, but later.
+        with suppress(PeltonError):
+            stream = await self._queue.jet.stream(self._queue.names.attempts)
+            if (job := await self._put_off_job(stream, job_id, delivery)) is not None:
+                given = msgspec.structs.replace(job.record, put_off=msgspec.structs.replace(delivery, is_given=True))
+                note = self._instead(job, given)
+                await self._queue.backend.publish(note.subject, note.data, note.headers)
+
+    def _subject_of(self, job_id: str) -> str:
+        return self._queue.names.attempt_subject(job_id)
+
     async def _put_off_job(self, stream: Stream, job_id: str, delivery: PutOffDelivery) -> PutOffJob | None:
-        stored = await last_of(stream, self._queue.names.attempt_subject(job_id))
+        stored = await last_of(stream, self._subject_of(job_id))
         job = None if stored is None else _put_off(stored)
         return job if job is not None and job.delivery == delivery else None
 
@@ -269,17 +310,24 @@ class Recall:
                 await self._queue.backend.settle_many(endings, self._queue.names.jobs, consumer)
 
     def _claim_of(self, job: PutOffJob) -> Outgoing:
-        record = msgspec.structs.replace(job.record, put_off=None, retry_at=0)
-        block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(job.seq)})
-        return Outgoing(self._queue.names.attempt_subject(record.id), _encode(record), block)
+        return self._instead(job, msgspec.structs.replace(job.record, put_off=None, retry_at=0))
 
-    async def _recall_key(self, job: PutOffJob) -> None:
+    def _instead(self, job: PutOffJob, record: Attempt) -> Outgoing:
+        """Return another record of a job, which is refused if the one that was read has changed."""
+        block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(job.seq)})
+        return Outgoing(self._subject_of(record.id), _encode(record), block)
+
+    async def _recall_key(self, job: PutOffJob) -> bool | None:
+        """Have the job of a key delivered; return whether it waited, None if it is about to."""
         key = self._queue.names.key_of_job(job.delivery.subject)
         seq, hold = await self._ledger.read(key)
         known = hold.known if hold is not None and hold.state == "waiting" else None
         if hold is not None and known is not None and known.put_off == job.delivery:
             with suppress(MovedError):
                 await self._ledger.write(key, msgspec.structs.replace(hold, delay_ns=0), seq)
+                return True
+        is_settled = hold is not None and hold.state == "settled" and hold.waits_for_signal
+        return None if is_settled else False
 
 
 class LatePutOffs:
@@ -293,6 +341,7 @@ class LatePutOffs:
         self.is_on: bool = False
         self._recent: deque[tuple[float, str, PutOffDelivery]] = deque()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._confirming: deque[asyncio.Task[None]] = deque(maxlen=_MOST_CONFIRMING)
 
     def heed(self, order: Order) -> None:
         """Note a limit or a pause; recall what was put off for another one of its scope."""
@@ -315,6 +364,10 @@ class LatePutOffs:
             for ended in endings
             if ended.known is not None and ended.known.put_off is not None
         ]
+        for job_id, delivery in found:
+            if not delivery.is_given:
+                self._confirming.append(self._spawn(self._recall.confirm(job_id, delivery)))
+        found = [one for one in found if one[1].scope != FOR_SIGNAL]
         if found:
             self._forget()
             now = self._queue.clock.boottime()
@@ -329,12 +382,18 @@ class LatePutOffs:
     def _recall_outdated(self, deliveries: Iterable[tuple[str, PutOffDelivery]]) -> None:
         outdated = [one for one in deliveries if is_outdated(one[1], one[1].scope, self._limits.get(one[1].scope))]
         if outdated:
-            task = self._queue.runtime.spawn(self._recall.these(outdated), f"pelton {self._queue.name} recalls jobs")
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._recall.these(outdated))
+
+    def _spawn(self, recalling: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._queue.runtime.spawn(recalling, f"pelton {self._queue.name} recalls jobs")
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
         """Leave what is not recalled yet."""
+        if confirming := [task for task in self._tasks if task in self._confirming]:
+            await asyncio.wait(confirming, timeout=_LAST_NOTES_S)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

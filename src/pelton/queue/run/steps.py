@@ -6,6 +6,10 @@ result, and an attempt that was replaced can add none. The first delivery of a j
 steps at once, when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given
 back.
 
+**Signals** (docs/decisions/0040). A wait receives the first signal of its name after the one that the wait before has
+received, and stores it as a step is. If there is none, the job is given back until its timeout, on condition that none
+has come since.
+
 A function that is not async runs on a thread, which nothing can stop: a step ends when its thread has, and records what
 it has done, even if the job was cancelled. An attempt ends when all its steps have, also those it has not waited for.
 """
@@ -26,21 +30,27 @@ from pelton.api import (
     AckRejectedError,
     ConfigError,
     Delivered,
+    JobArgumentsError,
     JobResultError,
     LeaseLostError,
     MessageTooLargeError,
     Outgoing,
     PeltonError,
+    SignalTimeoutError,
     WrongLastSequenceError,
+    headers,
 )
+from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
-from pelton.jet.stream import last_of
+from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
+from pelton.queue.model.naming import token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import PutOff
-from pelton.queue.model.states import StepRecord
+from pelton.queue.model.states import NOTHING, StepRecord
 from pelton.queue.scan import deliveries
+from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
 from pelton.runtime import until_ended
 
@@ -51,6 +61,10 @@ if TYPE_CHECKING:
 _encode: Final = msgspec.json.Encoder().encode
 _step: Final = msgspec.json.Decoder(StepRecord).decode
 _LONGEST_SLEEP_S: Final = 300 * 86_400.0
+# A wait that has less left is over.
+_TIMELY_NS: Final = 1_000_000
+RAISES: Final = object()
+"""The default of a wait that raises when its time is over."""
 _WRITER_S: Final = 5.0
 
 
@@ -63,8 +77,8 @@ class JobSteps:
     is_used: bool
 
     __slots__ = (
-        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_records",
-        "_sleeps", "_threads", "_used", "is_used",
+        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_received",
+        "_records", "_sleeps", "_threads", "_turns", "_used", "_waits", "is_used",
     )  # fmt: skip
 
     def __init__(
@@ -89,6 +103,10 @@ class JobSteps:
         self._threads: set[asyncio.Future[Any]] = set()
         self._is_over = False
         self._sleeps = 0
+        # By name of a signal: how many waits there were, the last one that was received, and whose turn it is.
+        self._waits: dict[str, int] = {}
+        self._received: dict[str, int] = {}
+        self._turns: dict[str, asyncio.Lock] = {}
         self.is_used = False
 
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
@@ -166,6 +184,67 @@ class JobSteps:
                 raise self._lost_error(refused)
         return value
 
+    async def wait_for(self, name: str, kind: Any, timeout: Seconds | None, default: object) -> Any:
+        """Return the next signal of a name: here, or in a later delivery."""
+        what = f"job {self._records.id}: the name of a signal"
+        limit = None if timeout is None else seconds(f"job {self._records.id}: timeout of wait_for()", timeout)
+        # Those for one name receive one after the other.
+        async with self._turns.setdefault(checked_text(what, name), asyncio.Lock()):
+            number = self._waits[name] = self._waits.get(name, 0) + 1
+            return await self._receive(name, number, kind, limit, default)
+
+    async def _receive(self, name: str, number: int, kind: Any, limit: float | None, default: object) -> Any:
+        names, job_id = self._queue.names, self._records.id
+        subject, wait = names.received_subject(job_id, name, number), names.wait_subject(job_id, name, number)
+        known, stream = await self._known_steps(), await self._queue.jet.stream(names.running)
+        if (received := known.get(subject)) is None:
+            await self._make_sure()
+            await self._queue.time.refresh(names.jobs)
+            now, record = self._queue.time.now(), known.get(wait)
+            if record is None:
+                record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self._by)
+            last = self._received.get(name, 0)
+            signal = await next_of(stream, names.signal_subject(job_id, name, "*"), last + 1)
+            if signal is None and not (record.until and record.until - now <= _TIMELY_NS):
+                return await self._wait_on(name, wait, record, last, now)
+            # Read now: one of another type is not received, and waits for a version of the function that reads it.
+            data = self._signal_of(name, kind, signal.data or NOTHING) if signal is not None else NOTHING
+            received = StepRecord(result=data, by=self._by, until=record.until, seq=0 if signal is None else signal.seq)
+            await self._keep(self._message(subject, received))
+            known[subject] = received
+        if received.seq:
+            self._received[name] = received.seq
+            return ResultCodec(name, kind).decode(received.result)
+        if default is RAISES:
+            raise SignalTimeoutError(job_id, self._records.envelope.job, name, limit or 0.0)
+        return default
+
+    def _signal_of(self, name: str, kind: Any, data: bytes | msgspec.Raw) -> msgspec.Raw:
+        """Return the value of a signal. Raises JobArgumentsError."""
+        try:
+            ResultCodec(name, kind).decode(data)
+        except (JobResultError, *UNREADABLE) as error:
+            raise JobArgumentsError(
+                self._records.envelope.job, f"signal {name!r} is not {kind!r}: {error}", is_stored=True
+            ) from None
+        return msgspec.Raw(data)
+
+    async def _wait_on(self, name: str, subject: str, record: StepRecord, last: int, now: int) -> None:
+        """Give the job back until a signal comes after the one with the sequence ``last``."""
+        names, is_given = self._queue.names, not self._held.by_clock
+        await prepare_signals(self._queue)
+        if not is_given:
+            self._held.confirm_waits()
+        condition = {
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(last),
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signal_subject(self._records.id, name, "*"),
+        }
+        left = min((record.until - now) / 1e9, _LONGEST_SLEEP_S) if record.until else _LONGEST_SLEEP_S
+        why = PutOff(left, f"it waits for signal {name!r}", began=True, signal=token_of(name), is_given=is_given)
+        self._fall_asleep(why, [Outgoing(subject, _encode(record), headers.encode(condition))])
+        # The worker cancels the job, which starts again.
+        await asyncio.get_running_loop().create_future()
+
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
         what = f"job {self._records.id}: the seconds of sleep()"
@@ -210,7 +289,7 @@ class JobSteps:
         stream = await self._queue.jet.stream(names.running)
         async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
             async for message in stored:
-                if message.subject != progress:
+                if message.subject != progress and not names.is_signal(message.subject):
                     record = _step(message.data)
                     if record.until and isinstance(message, Delivered):
                         record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)

@@ -269,7 +269,7 @@ class Worker:
         slots = [self._spawn(self._slot(), f"slot {n}") for n in range(self._settings.concurrency)]
         fetchers = [self._spawn(self._intake.fetch(channel), "fetcher") for channel in self._held.source.channels]
         fetchers.append(self._spawn(self._order_reader.follow(), "orders"))
-        fetchers.append(self._spawn(self._intake.flows.follow(), "flows"))
+        fetchers += [self._spawn(part.follow(), "flows and signals") for part in self._intake.flows.parts]
         fetchers.append(self._spawn(self._parking.follow(self._intake.unpark), "limits"))
         fetchers.append(self._spawn(self._intake.fetch_ranked(), "fetcher of jobs with a priority"))
         try:
@@ -382,8 +382,7 @@ class Worker:
     def _heed(self, order: Order) -> None:
         """Take note of an order, and end the job that it cancels if it is held here."""
         cancelled = self._held.heed(order)
-        if order.flows:
-            self._intake.flows.notice()
+        self._intake.flows.heed(order)
         if order.stop == self._held.worker:
             self.stop()
         self._taken.notify()

@@ -1,0 +1,108 @@
+"""Signals to jobs: sent from anywhere, and what has a job that waits for one go on (docs/decisions/0040).
+
+A signal is a message beside the steps of its job, so to send one is to publish it. The workers of a queue take signals
+from one durable consumer, once they know that jobs wait for some, and have the job delivered if it waits for this one.
+What is not waited for stays where it is, until the job comes to its wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from pelton.api import (
+    AckRejectedError,
+    ConsumerNotFoundError,
+    Delivered,
+    PeltonError,
+    WrongLastSequenceError,
+)
+from pelton.jet import ack_of
+from pelton.jet.stream import last_of
+from pelton.queue.model.limits import Order
+from pelton.queue.reactor import FlowReactor, Reactor
+from pelton.queue.run.parking import Recall
+from pelton.queue.setup import signals_consumer
+
+if TYPE_CHECKING:
+    from pelton.jet import Consumer, Stream
+    from pelton.queue.job import JobLookup
+    from pelton.queue.registry import QueueContext
+
+_AT_ONCE: Final = 64
+_SOON_S: Final = 0.02
+_LATER_S: Final = 2.0
+
+
+class SignalReactor(Reactor):
+    """Has the jobs of a queue delivered whose signals have come."""
+
+    what = "signals"
+
+    def __init__(self, queue: QueueContext, acted: Callable[[], None]) -> None:
+        super().__init__(queue, queue.names.running, acted)
+        self._recall = Recall(queue)
+
+    async def _make_consumer(self, stream: Stream) -> Consumer:
+        return await signals_consumer(stream, self._queue.names, self._queue.lease)
+
+    async def _handle(self, found: Sequence[Delivered]) -> None:
+        for start in range(0, len(found), _AT_ONCE):
+            await asyncio.gather(*map(self._handle_one, found[start : start + _AT_ONCE]))
+
+    async def _handle_one(self, signal: Delivered) -> None:
+        try:
+            is_done = await self._carry_on(*self._queue.names.signal_in(signal.subject))
+        except PeltonError as error:
+            self._put_up_with(error)
+            is_done = False
+        if is_done:
+            await self._ack(ack_of(signal, "ack"))
+            return
+        delay = min(_SOON_S * 2 ** min(signal.num_delivered, 10), _LATER_S)
+        await self._ack(ack_of(signal, "nak", delay_ns=int(delay * 1e9)))
+
+    async def _carry_on(self, job_id: str, name: str) -> bool:
+        """Have a job delivered if it waits for this signal; return False if that can't be done yet."""
+        try:
+            waited = await self._recall.by_signal(job_id, name)
+        except (WrongLastSequenceError, AckRejectedError, ConsumerNotFoundError):
+            # It was recalled, or taken, since its record was read.
+            waited = True
+        if waited is False and await self._has_ended(job_id):
+            await self._sweep(job_id)
+        return waited is not None
+
+    async def _has_ended(self, job_id: str) -> bool:
+        history = await self._queue.jet.stream(self._queue.names.history)
+        return await last_of(history, self._queue.names.outcomes_of(job_id)) is not None
+
+    async def _sweep(self, job_id: str) -> None:
+        running = await self._queue.jet.stream(self._queue.names.running)
+        await running.purge(filter=self._queue.names.traces_of(job_id))
+
+
+class Reactors:
+    """What carries out the flows of a queue, and the signals to its jobs, beside one worker."""
+
+    def __init__(self, queue: QueueContext, jobs: JobLookup, acted: Callable[[], None]) -> None:
+        self._flows = FlowReactor(queue, jobs, acted)
+        self._signals = SignalReactor(queue, acted)
+        self.parts: tuple[Reactor, ...] = (self._flows, self._signals)
+
+    def heed(self, order: Order) -> None:
+        """Begin what an order says that the queue has."""
+        if order.flows:
+            self._flows.notice()
+        if order.signals:
+            self._signals.notice()
+
+    async def is_idle(self) -> bool:
+        """Whether nothing can be done now: it may be later."""
+        return all([await part.is_idle() for part in self.parts])
+
+    async def quiet(self) -> tuple[int, ...] | None:
+        """Return None while something is to be done, else numbers that grow with all that happens."""
+        found = [await part.quiet() for part in self.parts]
+        return None if None in found else tuple(one for one in found if one is not None)

@@ -1,0 +1,116 @@
+"""Signals to jobs: received once, in order, by a job that holds nothing while it waits."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from pelton import Jet, JobEndedError, JobNotFoundError, SignalTimeoutError
+from pelton.queue import JobContext, Queue
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import FAST, drain, working
+from tests.queue.run.test_steps import BOTH_KINDS, traces
+
+
+@dataclass
+class Decision:
+    by: str
+    is_yes: bool = True
+
+
+async def until_waiting(queue: Queue, *job_ids: str) -> None:
+    """Return when jobs are given back."""
+    async with asyncio.timeout(60):
+        while True:
+            infos = [await queue.get(job_id) for job_id in job_ids]
+            if all(info.state == "scheduled" for info in infos):
+                return
+            await asyncio.sleep(0.01)
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_job_waits_without_a_worker_and_goes_on_with_its_signal(
+    jet: Jet, another: OpenQueue, exclusive: bool
+) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+    starts, done = list[int](), list[str]()
+
+    @queue.job(max_attempts=1)
+    async def job(context: JobContext) -> list[str]:
+        starts.append(context.attempt)
+        await context.step("before", done.append, "before")
+        first = await context.wait_for("approved", Decision)
+        second = await context.wait_for("approved", Decision)
+        await context.step("after", done.append, "after")
+        other = await context.wait_for("a name. of *any* kind", str)
+        return [first.by, second.by, other]
+
+    handle = await queue.options(key="k").enqueue(job)
+
+    @queue.job
+    async def beside() -> None: ...
+
+    async with working(queue, concurrency=1):
+        await until_waiting(queue, handle.id)
+        outcome = await (await queue.enqueue(beside)).outcome(timeout=60)
+        assert outcome.state == "completed", "no slot is held"
+        assert "signal 'approved'" in (await handle.info()).last_error
+        elsewhere = await another("garage")
+        assert await elsewhere.send(handle.id, "a name. of *any* kind", "early")
+        assert await elsewhere.send(handle.id, "approved", Decision("ann"), msg_id="1")
+        assert not await elsewhere.send(handle.id, "approved", Decision("nobody"), msg_id="1")
+        await handle.send("approved", Decision("bob"))
+        assert await handle.value(timeout=60) == ["ann", "bob", "early"]
+    assert done == ["before", "after"]
+    assert set(starts) == {1}
+    assert await traces(queue) == 0
+    with pytest.raises(JobEndedError, match="completed"):
+        await handle.send("approved")
+    with pytest.raises(JobNotFoundError):
+        await queue.send("4711", "approved")
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_wait_is_over_after_its_timeout_also_for_later_attempts(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("garage", exclusive=exclusive)
+
+    @queue.job(backoff=FAST)
+    async def job(context: JobContext) -> list[str]:
+        with pytest.raises(SignalTimeoutError, match=r"'paid' within 0\.2 s"):
+            await context.wait_for("paid", timeout=0.2)
+        if context.attempt == 1:
+            await context.jet.publish(queue.names.signal_subject(context.id, "paid", "late"), b'"late"')
+            raise ValueError("the next attempt must come here, too")
+        late = await context.wait_for("paid", str, timeout=0.2, default=None)
+        never = await context.wait_for("paid", str, timeout=0, default="never")
+        return [str(late), never]
+
+    handle = await queue.options(key="k").enqueue(job)
+    await drain(queue)
+    assert await handle.value() == ["late", "never"]
+
+
+@ON_BOTH
+async def test_many_signals_are_received_in_order_each_once_while_attempts_fail(jet: Jet) -> None:
+    queue = await jet.queue("garage")
+    seen = list[Any]()
+
+    @queue.job(backoff=FAST, max_attempts=50)
+    async def job(context: JobContext) -> list[int]:
+        found = [await context.wait_for("n", int) for _ in range(20)]
+        if len(found) % 7 == 0:
+            raise ValueError("once more")
+        seen.append(found)
+        return found
+
+    handle = await job.enqueue()
+    async with working(queue):
+        for number in range(20):
+            await handle.send("n", number)
+        assert await handle.value(timeout=60) == list(range(20))
+    assert seen == [list(range(20))]
