@@ -53,7 +53,7 @@ class SignalReactor(Reactor):
 
     async def _handle_one(self, signal: Delivered) -> None:
         try:
-            is_done = await self._carry_on(*self._queue.names.signal_in(signal.subject))
+            is_done = await self._carry_on(*self._queue.names.signal_in(signal.subject), signal.seq)
         except PeltonError as error:
             self._put_up_with(error)
             is_done = False
@@ -63,10 +63,10 @@ class SignalReactor(Reactor):
         delay = min(_SOON_S * 2 ** min(signal.num_delivered, 10), _LATER_S)
         await self._ack(ack_of(signal, "nak", delay_ns=int(delay * 1e9)))
 
-    async def _carry_on(self, job_id: str, name: str) -> bool:
+    async def _carry_on(self, job_id: str, name: str, seq: int) -> bool:
         """Have a job delivered if it waits for this signal; return False if that can't be done yet."""
         try:
-            waited = await self._recall.by_signal(job_id, name)
+            waited = await self._recall.by_signal(job_id, name, seq)
         except (WrongLastSequenceError, AckRejectedError, ConsumerNotFoundError):
             # It was recalled, or taken, since its record was read.
             waited = True

@@ -14,7 +14,9 @@ are left alone that are due in a moment: on servers, a job that is delivered any
 
 **A job that waits for a signal is recalled by it** (docs/decisions/0040). On servers, its record is stored before it is
 given back, and a recall that came between would be undone by that. So its worker notes in the record when it has given
-the job back, and until then, or until its lease must be over, a signal has to come again.
+the job back, and until then, or until its lease must be over, a signal has to come again. There, who recalls a job may
+die after it has claimed the record. Then the signal comes again, and the job is given back once more if nobody has
+begun it since.
 """
 
 from __future__ import annotations
@@ -252,8 +254,8 @@ class Recall:
         found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
 
-    async def by_signal(self, job_id: str, name: str) -> bool | None:
-        """Recall a job if it waits for a signal of this name, a token; return whether it did.
+    async def by_signal(self, job_id: str, name: str, seq: int) -> bool | None:
+        """Recall a job if it waits for a signal of this name, a token, and sequence; return whether it did.
 
         None: it can't be done yet. Raises PeltonError.
         """
@@ -261,6 +263,8 @@ class Recall:
         job = None if stored is None else _put_off(stored)
         if stored is None or job is None or (job.delivery.scope, job.delivery.limit) != (FOR_SIGNAL, name):
             return False
+        if job.delivery.recalled_by:
+            return job.delivery.recalled_by != seq or await self._again(job)
         now = self._queue.clock.now()
         if not job.delivery.is_given and abs(now - stored.time_ns) < _LEASES * self._queue.lease * 1e9:
             return None
@@ -269,8 +273,17 @@ class Recall:
         if not self._queue.backend.planning.refuses_late_acks and job.record.retry_at <= now + _SOON_NS:
             # It is about to be delivered.
             return True
-        settled = Settled((self._claim_of(job),), job.delivery.nak())
+        recalled = msgspec.structs.replace(job.delivery, recalled_by=seq)
+        claim = self._instead(job, msgspec.structs.replace(job.record, put_off=recalled, retry_at=0))
+        settled = Settled((claim,), job.delivery.nak())
         await self._queue.backend.settle_once(settled, self._queue.names.jobs, job.delivery.consumer)
+        return True
+
+    async def _again(self, job: PutOffJob) -> bool:
+        """Give a job back once more that was claimed by somebody who has died, perhaps before it was given back."""
+        begun = (await self._queue.begun.find_begun()).get(job.delivery.seq, ())
+        if all(number <= job.delivery.num_delivered for number in begun):
+            await self._queue.backend.ack(self._queue.names.jobs, job.delivery.consumer, [job.delivery.nak()])
         return True
 
     async def confirm(self, job_id: str, delivery: PutOffDelivery) -> None:
