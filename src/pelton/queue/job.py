@@ -560,5 +560,8 @@ class JobLookup(Protocol):
     async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
         """Send a signal to a job. Raises JobEndedError, JobNotFoundError, ConfigError."""
 
+    async def cancel_called(self, job_id: str) -> None:
+        """Cancel the jobs that a job has called and that are not to go on without it."""
+
     async def outcome(self, job_id: str, limit: float | None) -> Outcome | None:
         """Wait until a job has ended, for ``limit`` seconds at most; None if it has not ended by then."""

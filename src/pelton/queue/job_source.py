@@ -385,8 +385,8 @@ class JobSource:
     async def _left_by(self, delivered: Delivered) -> Attempt | None:
         return await last_attempt(await self._jet.stream(self._names.attempts), self._names, job_id_of(delivered))
 
-    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
-        """Store a message of a job that goes on, while it is held, and extend its lease.
+    async def keep(self, delivered: Delivered, *messages: Outgoing) -> None:
+        """Store a message of a job that goes on, while it is held, and extend its lease; in a store file several.
 
         Raises AckRejectedError if the attempt was replaced, and on a cluster WrongLastSequenceError if there is a
         message of its subject: nothing is stored then.
@@ -438,9 +438,9 @@ class ConsumerJobSource(JobSource):
         self.channels: Sequence[str] = [consumer.name for consumer in consumers]
         self._consumers = [*consumers, *ranked]
 
-    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+    async def keep(self, delivered: Delivered, *messages: Outgoing) -> None:
         """Publish and extend the lease together; on a cluster nothing tells whether the attempt was replaced."""
-        kept = Settled((message,), ack_of(delivered, "progress"), message.subject)
+        kept = Settled(messages, ack_of(delivered, "progress"), messages[-1].subject)
         await self._backend.settle_once(kept, delivered.stream, delivered.consumer)
 
     async def settle(self, ended: Ended) -> None:

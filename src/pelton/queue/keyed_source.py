@@ -216,8 +216,9 @@ class KeyedJobSource(JobSource):
         held = self._holdings.get(delivered.token)
         return held.hold.known if held is not None else None
 
-    async def keep(self, delivered: Delivered, message: Outgoing) -> None:
+    async def keep(self, delivered: Delivered, *messages: Outgoing) -> None:
         """Extend the lease, then publish on condition that nobody else has."""
+        [message] = messages
         progress, only = ack_of(delivered, "progress"), as_first(message, message.subject)
         if delivered.consumer != CHANNEL:
             await self._backend.settle([only], delivered.stream, delivered.consumer, progress)

@@ -328,6 +328,7 @@ async def _context(
         source_for=source_for,
         jobs=jobs,
         time=StoreTime(jet.backend, jet.runtime),
+        other=lambda name: look_at_queue(jet, QueueNames(name)),
     )
 
 

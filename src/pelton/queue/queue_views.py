@@ -477,7 +477,7 @@ class QueueWithViews:
         letter = stored.letter
         message = self._letter_message(letter, job_id, args)
         place, names = letter.envelope.flow, self._context.names
-        again = () if place is None else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
+        again = () if place is None or place.caller else (redriven_in_flow(names, place, job_id_in(message.data, 0)),)
         # After the job: a flow waits for it from then on. If that has ended by now, it changes nothing.
         messages = again if await self._has_ended(job_id_in(message.data, 0)) else (message, *again)
         try:

@@ -400,6 +400,8 @@ class QueueContext(msgspec.Struct, frozen=True, kw_only=True, eq=False):
     jobs: JobRegistry
     time: StoreTime
     probes: Probes = msgspec.field(default_factory=Probes)
+    # Returns another queue of the same opening, to be looked at.
+    other: Callable[[str], Awaitable[QueueContext]]
     # What was made for it through this opening that most queues do not need.
     prepared: set[str] = msgspec.field(default_factory=set)
 

@@ -87,6 +87,7 @@ class Reactors:
     """What carries out the flows of a queue, and the signals to its jobs, beside one worker."""
 
     def __init__(self, queue: QueueContext, jobs: JobLookup, acted: Callable[[], None]) -> None:
+        self.jobs = jobs
         self._flows = FlowReactor(queue, jobs, acted)
         self._signals = SignalReactor(queue, acted)
         self.parts: tuple[Reactor, ...] = (self._flows, self._signals)

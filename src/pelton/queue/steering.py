@@ -33,6 +33,7 @@ from pelton.api import (
     NotFoundError,
     Outgoing,
     QueueInUseError,
+    QueueNotFoundError,
     StoredMessage,
     StreamNotFoundError,
     WrongLastSequenceError,
@@ -52,6 +53,7 @@ from pelton.queue.model.options import checked_id, checked_text, job_filter, sec
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, outcome_without_worker
 from pelton.queue.registry import ALL_LISTED
+from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
 from pelton.queue.scan import deliveries
 from pelton.queue.views import JobViews, limits_of
@@ -75,7 +77,27 @@ class Steering(JobViews):
     """Ends jobs of one queue that nobody holds, has others cancelled, and finds out what became of all."""
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
-        """Cancel a job; return False if it had ended otherwise. Raises JobNotFoundError, ConfigError."""
+        """Cancel a job, and what it waits for; return False if it had ended otherwise.
+
+        Raises JobNotFoundError, ConfigError.
+        """
+        if is_cancelled := await self._cancel(job_id, reason):
+            # Afterwards, or their ends would have it go on; a call that was interrupted can be repeated.
+            await self.cancel_called(job_id)
+        return is_cancelled
+
+    async def cancel_called(self, job_id: str) -> None:
+        """Cancel the jobs that a job has called and that are not to go on without it."""
+        with suppress(StreamNotFoundError):
+            running = await self._queue.jet.stream(self._queue.names.running)
+            async with aclosing(awaited_calls(running, self._queue.names, job_id)) as calls:
+                async for call in calls:
+                    with suppress(JobNotFoundError, QueueNotFoundError):
+                        is_here = call.queue == self._queue.name
+                        jobs = self if is_here else Steering(await self._queue.other(call.queue))
+                        await jobs.cancel(call.id, reason=f"job {job_id}, which has called it, has ended")
+
+    async def _cancel(self, job_id: str, reason: str) -> bool:
         checked_id(self._queue.name, job_id)
         for _ in range(_TRIES):
             info = await self.get(job_id)

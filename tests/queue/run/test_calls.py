@@ -1,45 +1,129 @@
-"""What a job costs, in calls: counted, so that it depends on no machine. The bounds only fall."""
+"""Jobs that a running job calls: each is enqueued once, and the caller goes on with its value or its error."""
 
 from __future__ import annotations
 
-import sys
-from math import inf
-from pathlib import Path
-from types import FrameType
-
-import pytest
+from collections import Counter
+from typing import Any
 
 import pelton
-from pelton.queue.run import slots
-from tests.queue.helpers import drain
+from pelton import ConfigError, Jet, JobFailedError
+from pelton.queue import JobContext, Queue
+from tests.queue.conftest import ON_BOTH
+from tests.queue.helpers import FAST, drain, ended, working
+from tests.queue.run.test_signals import until_waiting
+from tests.queue.run.test_steps import BOTH_KINDS, traces
 
-JOBS = 2_000
-KEYS = 500
 
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_job_calls_others_once_and_holds_no_slot(jet: Jet, exclusive: bool) -> None:
+    queue = await jet.queue("shop", exclusive=exclusive)
+    jobs, runs = pelton.Jobs(), Counter[str]()
+    parcels = await jet.queue("parcels", jobs=jobs)
 
-@pytest.mark.parametrize(("exclusive", "most"), [(False, 56), (True, 83)])
-async def test_a_job_costs_so_many_calls(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exclusive: bool, most: int
-) -> None:
-    """From a pull to its settlement, on the thread of the event loop: calls of functions, and of those of C."""
-    # On a slow machine, fewer would be settled together.
-    monkeypatch.setattr(slots, "_LONGEST_S", inf)
-    calls = 0
+    @jobs.job
+    async def pack(order: int) -> str:
+        runs[f"pack {order}"] += 1
+        return f"parcel {order}"
 
-    def count(_frame: FrameType, event: str, _what: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
+    @parcels.job(max_attempts=1)
+    async def ship(parcel: str) -> None:
+        runs["ship"] += 1
+        raise ValueError(f"no van for {parcel}")
 
-    async with pelton.open(tmp_path / "store.pelton", sync="off") as jet:
-        queue = await jet.queue("garage", exclusive=exclusive)
+    @queue.job
+    async def charge(order: int) -> int:
+        runs[f"charge {order}"] += 1
+        return order * 10
 
-        @queue.job
-        async def wash(number: int) -> None: ...
-
-        await queue.enqueue_many([wash.options(key=f"car{n % KEYS}").bind(n) for n in range(JOBS)])
-        sys.setprofile(count)
+    @queue.job(backoff=FAST, max_attempts=2)
+    async def order(context: JobContext, number: int) -> list[Any]:
+        one = await context.call(charge.options(key="other"), number)
+        if context.attempt == 1:
+            raise ValueError("once more")
+        many = await context.gather(*(context.call(charge, n) for n in range(10)), at_once=3)
         try:
-            await drain(queue, concurrency=64)
-        finally:
-            sys.setprofile(None)
-    assert calls / JOBS <= most
+            await context.call(ship, "parcel")
+        except JobFailedError as error:
+            failed = error.error
+        both = await context.gather(context.call(ship, "two"), context.call(charge, 7), return_exceptions=True)
+        return [one, many, failed, type(both[0]).__name__, both[1]]
+
+    handle = await queue.options(key="k").enqueue(order, 5)
+    async with working(queue, parcels, concurrency=1):
+        value = await handle.value(timeout=60)
+    assert value[:2] == [50, [n * 10 for n in range(10)]]
+    assert "no van for parcel" in value[2]
+    assert value[3:] == ["JobFailedError", 70]
+    assert runs == {**{f"charge {n}": 1 for n in range(10) if n not in (5, 7)}, "charge 5": 2, "charge 7": 2, "ship": 2}
+    assert await traces(queue) == 0
+
+
+@ON_BOTH
+async def test_what_a_job_waits_for_is_cancelled_with_it(jet: Jet) -> None:
+    queue = await jet.queue("shop")
+
+    @queue.job
+    async def forever(context: JobContext) -> None:
+        await context.wait_for("never")
+
+    @queue.job
+    async def middle(context: JobContext) -> None:
+        await context.call(forever)
+
+    @queue.job
+    async def top(context: JobContext) -> None:
+        await context.gather(context.call(middle), context.call(forever).detached())
+
+    @queue.job(max_attempts=1)
+    async def fails(context: JobContext) -> None:
+        try:
+            await context.gather(context.call(forever), context.call(broken))
+        except JobFailedError:
+            raise ValueError("so do I") from None
+
+    @queue.job(max_attempts=1)
+    async def broken() -> None:
+        raise ValueError("no")
+
+    handle = await top.enqueue()
+    async with working(queue):
+        await until_waiting(queue, handle.id)
+        while Counter([info.job async for info in queue.jobs()]) != {"top": 1, "middle": 1, "forever": 2}:
+            await jet.runtime.clock.sleep(0.01)
+        for info in [info async for info in queue.jobs()]:
+            await until_waiting(queue, info.id)
+        assert await handle.cancel()
+        assert Counter([info.job async for info in queue.jobs()]) == {"forever": 1}
+        [left] = [info.id async for info in queue.jobs()]
+        assert (await (await fails.enqueue()).outcome(timeout=60)).state == "failed"
+        while [info.id async for info in queue.jobs()] != [left]:
+            await jet.runtime.clock.sleep(0.01)
+    states = Counter((outcome.job, outcome.state) for outcome in await ended(queue))
+    assert states == {
+        ("top", "cancelled"): 1,
+        ("middle", "cancelled"): 1,
+        ("forever", "cancelled"): 2,
+        ("broken", "failed"): 1,
+        ("fails", "failed"): 1,
+    }
+
+
+async def test_calls_that_cannot_be_made_are_refused(keyed: Queue) -> None:
+    @keyed.job
+    async def child() -> None: ...
+
+    @keyed.job(max_attempts=1)
+    async def itself(context: JobContext) -> None:
+        await context.call(child.options(key="k"))
+
+    @keyed.job(max_attempts=1)
+    async def unique(context: JobContext) -> None:
+        await context.call(child.options(unique="arguments"))
+
+    handles = [await job.options(key="k").enqueue() for job in (itself, unique)]
+    await drain(keyed)
+    errors = [(await handle.outcome()).error for handle in handles]
+    assert "with its own key 'k'" in errors[0]
+    assert "leave unique out" in errors[1]
+    assert ConfigError.__name__ in errors[0]

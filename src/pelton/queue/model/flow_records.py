@@ -6,16 +6,14 @@ ended, the flow is cancelled. The log has one order, from which everything else 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from pelton.api import Outgoing
+from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions
 from pelton.queue.model.states import NOTHING, Ending, FlowPlace, Outcome
-
-if TYPE_CHECKING:
-    from pelton.queue.model.naming import QueueNames
 
 FlowState = Literal["running", "completed", "failed", "cancelled"]
 FlowNodeState = Literal["waiting", "enqueued", "completed", "failed", "cancelled", "expired"]
@@ -135,7 +133,9 @@ def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
 
 
 def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgoing:
-    """Return the message that is stored with the outcome of a job of a flow, or before it."""
+    """Return the message that is stored with the outcome of a job of a flow, or of a called one, or before it."""
+    if (caller := place.caller) is not None:
+        return Outgoing(QueueNames(caller[0]).call_ended_subject(caller[1], outcome.id), encode_record(outcome.state))
     return Outgoing(names.flow_told(place.flow, outcome.id), encode_record(node_end(place, outcome)))
 
 

@@ -36,6 +36,8 @@ FLOWS_CONSUMER: Final = "flows"
 """The durable consumer from which workers take what happens in flows."""
 SIGNALS_CONSUMER: Final = "signals"
 """The durable consumer from which workers take the signals to jobs."""
+CALLS: Final = "%call"
+"""The name, as a token, of the signals by which called jobs tell their ends: no name of a program's has this token."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
@@ -359,6 +361,26 @@ class QueueNames:
         Raises ConfigError for a name that is empty, or over 512 bytes.
         """
         return f"{self.root}.running.job.{job_id}.signal.{token_of(name)}.{token}"
+
+    def signals_of(self, job_id: str, name: str) -> str:
+        """Return the filter for the signals of a name, a token."""
+        return f"{self.root}.running.job.{job_id}.signal.{name}.*"
+
+    def call_ended_subject(self, caller: str, job_id: str) -> str:
+        """Return the subject of the signal by which a called job tells its end."""
+        return f"{self.root}.running.job.{caller}.signal.{CALLS}.{job_id}"
+
+    def call_subject(self, job_id: str, number: str) -> str:
+        """Return the subject of the record that a job has called another one; ``*`` for all."""
+        return f"{self.root}.running.job.{job_id}.call.{number}"
+
+    def called_subject(self, job_id: str, number: int) -> str:
+        """Return the subject of how a called job has ended, as its caller remembers it."""
+        return f"{self.root}.running.job.{job_id}.called.{number}"
+
+    def calls_wait_subject(self, job_id: str) -> str:
+        """Return the subject of the record that a job waits for those that it has called."""
+        return f"{self.root}.running.job.{job_id}.wait.{CALLS}"
 
     def is_signal(self, subject: str) -> bool:
         """Whether a subject of what a job leaves is that of a signal."""

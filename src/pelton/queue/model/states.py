@@ -86,11 +86,20 @@ class Timetable(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class FlowPlace(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
-    """Which node of a flow a job is; ``wanted``: its result is an argument of another node."""
+    """Which node of a flow a job is; ``wanted``: its result is an argument of another node.
+
+    That of a job which another one has called is the number of the call; its flow names the queue and the job.
+    """
 
     flow: str
     node: int
     wanted: bool = False
+
+    @property
+    def caller(self) -> tuple[str, str] | None:
+        """The queue and the id of the job that has called this one; None for a node of a flow."""
+        queue, of_call, job_id = self.flow.partition("/")
+        return (queue, job_id) if of_call else None
 
 
 class Envelope(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

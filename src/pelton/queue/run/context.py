@@ -14,7 +14,9 @@ from pelton.queue.run.steps import RAISES
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
+    from pelton.queue.job import JobDefinition, JobWithOptions
     from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.run.calls import CalledJob
     from pelton.queue.run.steps import JobSteps
     from pelton.queue.transaction import JobTransaction, Transaction
 
@@ -78,7 +80,7 @@ class JobContext(RunContext):
         self.job: str = envelope.job
         self.key: str = envelope.key
         self.meta: dict[str, str] = envelope.meta
-        self.flow: FlowPlace | None = envelope.flow
+        self.flow: FlowPlace | None = None if envelope.flow is None or envelope.flow.caller else envelope.flow
         self.attempt: int = records.attempt
         self.last_error: str = records.last_error
         self.enqueued_at: int = records.delivered.time_ns
@@ -238,6 +240,30 @@ class JobContext(RunContext):
         """
         return self._steps_for("wait_for()").wait_for(name, kind, timeout, default)
 
+    def call(
+        self, job: JobDefinition[P, R] | JobWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> CalledJob[R]:
+        """Call another job: ``receipt = await context.call(charge.options(key="k"), order)``.
+
+        It is enqueued once, however often this job starts. Until it has ended, this job is given back, as in
+        :meth:`wait_for`; then this returns its value, or raises JobFailedError, now and in later attempts. If this job
+        ends before it, it is cancelled, unless the call is `CalledJob.detached`. Calls are told apart by their order.
+        For async jobs. Raises JobArgumentsError, ConfigError.
+        """
+        return self._steps_for("call()").calls.new(job.bind(*args, **kwargs))
+
+    def gather(
+        self, *calls: CalledJob[R], at_once: int | None = None, return_exceptions: bool = False
+    ) -> Coroutine[Any, Any, list[R]]:
+        """Call several jobs side by side, and return their values in the order of the calls.
+
+        At most ``at_once`` of them are unfinished at a time; None: all. The first one that fails raises its
+        JobFailedError, and the others are cancelled if this job then ends; with ``return_exceptions``, errors are
+        returned among the values. Raises ConfigError.
+        """
+        steps = self._steps_for("gather()")
+        return steps.calls.gather(calls, at_once, return_exceptions=return_exceptions)
+
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
 
@@ -265,6 +291,11 @@ class JobContext(RunContext):
     def has_left(self) -> bool:
         """Whether this attempt may have left steps or progress; for the worker."""
         return (self._steps is not None and self._steps.is_used) or (self._notes is not None and self._notes.is_used)
+
+    @property
+    def has_called(self) -> bool:
+        """Whether this attempt has called other jobs; for the worker."""
+        return self._steps is not None and self._steps.has_called
 
     def end(self) -> Awaitable[None]:
         """Wait for the threads of steps, which can't be stopped; for the worker."""

@@ -32,6 +32,7 @@ from pelton.runtime import Signal
 
 if TYPE_CHECKING:
     from pelton.jet import Message
+    from pelton.queue.job import JobLookup
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.attempt import JobAttempt
     from pelton.queue.run.slots import JobBatches, JobSlots, WorkerSettings
@@ -97,6 +98,8 @@ class FollowsStream(Protocol):
 
 class FlowFollower(Protocol):
     """What carries out the flows of a queue, and the signals to its jobs, beside a worker."""
+
+    jobs: JobLookup
 
     @property
     def parts(self) -> Sequence[FollowsStream]:

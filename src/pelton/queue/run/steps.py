@@ -22,7 +22,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
 from contextvars import copy_context
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, NoReturn, get_type_hints
 
 import msgspec
 
@@ -45,10 +45,11 @@ from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
-from pelton.queue.model.naming import token_of
+from pelton.queue.model.naming import CALLS, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import NOTHING, StepRecord
+from pelton.queue.run.calls import JobCalls
 from pelton.queue.scan import deliveries
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
@@ -77,8 +78,8 @@ class JobSteps:
     is_used: bool
 
     __slots__ = (
-        "_by", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue", "_received",
-        "_records", "_sleeps", "_threads", "_turns", "_used", "_waits", "is_used",
+        "_calls", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue",
+        "_received", "_records", "_sleeps", "_threads", "_turns", "_used", "_waits", "by", "is_used", "told",
     )  # fmt: skip
 
     def __init__(
@@ -95,7 +96,7 @@ class JobSteps:
         self._records = records = job.records
         self._longest_nap = longest_nap
         self._fall_asleep = fall_asleep
-        self._by = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
+        self.by: str = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
         # By subject; None: not read yet.
         self._done: dict[str, StepRecord] | None = {} if records.delivered.num_delivered == 1 else None
         self._lock = asyncio.Lock()
@@ -107,21 +108,24 @@ class JobSteps:
         self._waits: dict[str, int] = {}
         self._received: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = {}
+        # The called jobs that have told their ends, and the sequences of these signals.
+        self.told: dict[str, int] = {}
+        self._calls: JobCalls | None = None
         self.is_used = False
 
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
-        done = (await self._known_steps()).get(subject)
+        done = (await self.known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
-        await self._make_sure()
+        await self.make_sure()
 
         async def keep(found: Any) -> Any:
             result = codec.encode(found)
             # Decoded now, so that an unreadable result fails this attempt and not the next one.
             value = codec.decode(result)
-            await self._keep(self._message(subject, StepRecord(result=result, by=self._by)))
+            await self.keep(self._message(subject, StepRecord(result=result, by=self.by)))
             return value
 
         with self._span(name):
@@ -160,6 +164,18 @@ class JobSteps:
                 await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
             raise
 
+    @property
+    def calls(self) -> JobCalls:
+        """The calls of other jobs."""
+        if self._calls is None:
+            self._calls = JobCalls(self, self._queue, self._records)
+        return self._calls
+
+    @property
+    def has_called(self) -> bool:
+        """Whether other jobs were called."""
+        return self._calls is not None and self._calls.number > 0
+
     async def end(self) -> None:
         """Wait for the threads of all steps, and begin no more."""
         self._is_over = True
@@ -171,15 +187,15 @@ class JobSteps:
     ) -> Any:
         """Do a step in a transaction that also records it."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
-        done = (await self._known_steps()).get(subject)
+        done = (await self.known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
-        await self._make_sure()
+        await self.make_sure()
         async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
             with self._span(name):
                 result = codec.encode(await function(tx, *args, **kwargs))
             value = codec.decode(result)
-            message = self._message(subject, StepRecord(result=result, by=self._by))
+            message = self._message(subject, StepRecord(result=result, by=self.by))
             if (refused := await tx.keep(self._records.delivered, message)) is not None:
                 raise self._lost_error(refused)
         return value
@@ -196,21 +212,22 @@ class JobSteps:
     async def _receive(self, name: str, number: int, kind: Any, limit: float | None, default: object) -> Any:
         names, job_id = self._queue.names, self._records.id
         subject, wait = names.received_subject(job_id, name, number), names.wait_subject(job_id, name, number)
-        known, stream = await self._known_steps(), await self._queue.jet.stream(names.running)
+        known, stream = await self.known_steps(), await self._queue.jet.stream(names.running)
         if (received := known.get(subject)) is None:
-            await self._make_sure()
+            await self.make_sure()
             await self._queue.time.refresh(names.jobs)
             now, record = self._queue.time.now(), known.get(wait)
             if record is None:
-                record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self._by)
+                record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self.by)
             last = self._received.get(name, 0)
             signal = await next_of(stream, names.signal_subject(job_id, name, "*"), last + 1)
             if signal is None and not (record.until and record.until - now <= _TIMELY_NS):
-                return await self._wait_on(name, wait, record, last, now)
+                left = (record.until - now) / 1e9 if record.until else None
+                await self.wait_on(f"it waits for signal {name!r}", token_of(name), wait, record, last, left)
             # Read now: one of another type is not received, and waits for a version of the function that reads it.
             data = self._signal_of(name, kind, signal.data or NOTHING) if signal is not None else NOTHING
-            received = StepRecord(result=data, by=self._by, until=record.until, seq=0 if signal is None else signal.seq)
-            await self._keep(self._message(subject, received))
+            received = StepRecord(result=data, by=self.by, until=record.until, seq=0 if signal is None else signal.seq)
+            await self.keep(self._message(subject, received))
             known[subject] = received
         if received.seq:
             self._received[name] = received.seq
@@ -229,21 +246,27 @@ class JobSteps:
             ) from None
         return msgspec.Raw(data)
 
-    async def _wait_on(self, name: str, subject: str, record: StepRecord, last: int, now: int) -> None:
-        """Give the job back until a signal comes after the one with the sequence ``last``."""
+    async def wait_on(
+        self, reason: str, signal: str, subject: str, record: StepRecord, last: int, left: float | None
+    ) -> NoReturn:
+        """Give the job back until a signal, a token, comes after the one with the sequence ``last``.
+
+        Also after ``left`` seconds.
+        """
         names, is_given = self._queue.names, not self._held.by_clock
         await prepare_signals(self._queue)
         if not is_given:
             self._held.confirm_waits()
         condition = {
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(last),
-            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signal_subject(self._records.id, name, "*"),
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self._records.id, signal),
         }
-        left = min((record.until - now) / 1e9, _LONGEST_SLEEP_S) if record.until else _LONGEST_SLEEP_S
-        why = PutOff(left, f"it waits for signal {name!r}", began=True, signal=token_of(name), is_given=is_given)
+        delay = _LONGEST_SLEEP_S if left is None else min(left, _LONGEST_SLEEP_S)
+        why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given)
         self._fall_asleep(why, [Outgoing(subject, _encode(record), headers.encode(condition))])
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
+        raise AssertionError("it was cancelled")
 
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
@@ -253,8 +276,8 @@ class JobSteps:
         self._sleeps += 1
         subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
-        record, clock = (await self._known_steps()).get(subject), self._queue.clock
-        await self._make_sure()
+        record, clock = (await self.known_steps()).get(subject), self._queue.clock
+        await self.make_sure()
         await self._queue.time.refresh(self._queue.names.jobs)
         now = self._queue.time.now()
         until = now + int(limit * 1e9) if record is None else record.until
@@ -263,14 +286,14 @@ class JobSteps:
         if left <= self._longest_nap:
             await clock.sleep(max(left, 0.0))
             return
-        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self._by))]
+        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self.by))]
         self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
 
     # --- what is remembered
 
-    async def _known_steps(self) -> dict[str, StepRecord]:
+    async def known_steps(self) -> dict[str, StepRecord]:
         self.is_used = True
         async with self._lock:
             while self._done is None:
@@ -279,7 +302,7 @@ class JobSteps:
                 except PeltonError as error:
                     if not is_busy(error):
                         raise
-                    await self._make_sure()
+                    await self.make_sure()
                     await self._queue.clock.sleep(ASK_AGAIN_S)
         return self._done
 
@@ -289,24 +312,31 @@ class JobSteps:
         stream = await self._queue.jet.stream(names.running)
         async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
             async for message in stored:
-                if message.subject != progress and not names.is_signal(message.subject):
+                if names.is_signal(message.subject):
+                    if names.signal_in(message.subject)[1] == CALLS:
+                        self.told[message.subject.rpartition(".")[2]] = message.seq
+                elif message.subject != progress:
                     record = _step(message.data)
                     if record.until and isinstance(message, Delivered):
                         record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
                     found[message.subject] = record
         return found
 
-    async def _keep(self, message: Outgoing) -> None:
+    async def keep(self, *messages: Outgoing) -> None:
+        """Store records while the job is held; in a store file several together. Raises LeaseLostError."""
         while True:
-            await self._make_sure()
+            await self.make_sure()
             try:
-                await self._held.source.keep(self._records.delivered, message)
+                await self._held.source.keep(self._records.delivered, *messages)
             except AckRejectedError as refused:
                 raise self._lost_error(refused) from refused
             except MessageTooLargeError as refused:
                 # Another attempt would do the same work again, and be refused again.
                 raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
             except WrongLastSequenceError as refused:
+                if len(messages) > 1:
+                    raise
+                [message] = messages
                 # Ours, if the answer to an earlier try was lost.
                 stored = await last_of(await self._queue.jet.stream(self._queue.names.running), message.subject)
                 if stored is None or stored.data != message.data:
@@ -348,7 +378,7 @@ class JobSteps:
         if self._is_over:
             raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
 
-    async def _make_sure(self) -> None:
+    async def make_sure(self) -> None:
         await self._held.is_sure(self._job)
         self._check()
 

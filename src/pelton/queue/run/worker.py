@@ -39,6 +39,7 @@ from pelton.queue.scan import note_trend
 from pelton.runtime import Home, Signal, StopSignals, memory_bytes
 
 if TYPE_CHECKING:
+    from pelton.queue.job import JobLookup
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.fetch import FlowFollower
     from pelton.runtime import Timer
@@ -121,15 +122,17 @@ Stop = Callable[[], None]
 class Sweeper:
     """Removes what jobs have left that have ended. What it misses is removed by its age."""
 
-    def __init__(self, queue: QueueContext) -> None:
+    def __init__(self, queue: QueueContext, jobs: JobLookup) -> None:
         self._queue = queue
-        self._todo: dict[str, None] = {}
+        self._jobs = jobs
+        # Whether it may have called others.
+        self._todo: dict[str, bool] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def sweep(self, job_id: str) -> None:
-        """Remove the steps and the progress of a job, soon."""
-        if len(self._todo) < _MOST_SWEPT:
-            self._todo[job_id] = None
+    def sweep(self, job_id: str, *, may_have_called: bool) -> None:
+        """Remove the steps and the progress of a job, and cancel the jobs that it has called and waited for, soon."""
+        if len(self._todo) < _MOST_SWEPT or may_have_called:
+            self._todo[job_id] = may_have_called
         if self._task is None:
             self._task = self._queue.runtime.spawn(self._remove(), f"pelton {self._queue.name} sweeper")
 
@@ -142,8 +145,10 @@ class Sweeper:
         try:
             stream = await self._queue.jet.stream(self._queue.names.running)
             while self._todo:
-                job_id = next(iter(self._todo))
+                job_id, may_have_called = next(iter(self._todo.items()))
                 del self._todo[job_id]
+                if may_have_called:
+                    await self._jobs.cancel_called(job_id)
                 await stream.purge(filter=self._queue.names.traces_of(job_id))
         except PeltonError as error:
             name = self._queue.name
@@ -220,7 +225,6 @@ class Worker:
         self._on_threads = 0
         self._orders = self._held.orders
         self._parking = self._held.parking
-        self._sweeper = Sweeper(queue)
         now = self._clock.now()
         self._report = WorkerReport(
             name=self._held.worker, host=socket.gethostname(), pid=os.getpid(), started_at=now, seen_at=now,
@@ -244,6 +248,7 @@ class Worker:
             self.stop, self._startable,
         )  # fmt: skip
         self._taken: Signal = self._intake.changed
+        self._sweeper = Sweeper(queue, self._intake.flows.jobs)
         self._order_reader = order_reader(queue, self._heed, self._intake.begun.notify)
         # When a slot has looked for work the last time, in seconds since boot.
         self._now = self._clock.boottime()
@@ -562,7 +567,8 @@ class Worker:
             if attempt.context is not None:
                 attempt.context.close()
                 if attempt.leaves_traces:
-                    self._sweeper.sweep(attempt.records.id)
+                    has_called = attempt.context.has_called or attempt.records.delivered.num_delivered > 1
+                    self._sweeper.sweep(attempt.records.id, may_have_called=has_called)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
         self._held.release(attempts)

@@ -1,0 +1,270 @@
+"""Other jobs as steps of a running one: each is enqueued once, and its value or its error is remembered.
+
+Design (docs/decisions/0040): The id and the place of a called job follow from its caller and the number of the call, as
+those of a node of a flow do. In a store file it is stored together with the record that it is called; on a cluster
+before that, where its place, or its message id, refuses it a second time. Its end is a signal to its caller, by which
+the caller is due again; what the signal says is looked up in the history, which alone counts.
+
+Calls are told apart by their order, so a function has to make them in the same order each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
+
+import msgspec
+
+from pelton.api import ConfigError, JobFailedError, Outgoing, WrongLastSequenceError
+from pelton.jet.stream import last_of
+from pelton.queue.enqueuer import QueueWithJobs, announce_messages, ring
+from pelton.queue.job_message import JobMessage
+from pelton.queue.model.naming import CALLS, QueueNames
+from pelton.queue.model.options import whole
+from pelton.queue.model.records import job_id_in
+from pelton.queue.model.states import NOTHING, FlowPlace, StepRecord, decode_outcome
+from pelton.queue.scan import stored_messages
+
+if TYPE_CHECKING:
+    from pelton.jet import Stream, Streams
+    from pelton.queue.job import JobCall
+    from pelton.queue.model.records import AttemptRecords
+    from pelton.queue.registry import QueueContext
+    from pelton.queue.run.steps import JobSteps
+
+R_co = TypeVar("R_co", covariant=True)
+
+_encode: Final = msgspec.json.Encoder().encode
+_step: Final = msgspec.json.Decoder(StepRecord).decode
+# For how long a caller waits at most whose job has told its end, and whose outcome is about to be stored.
+_OUTCOME_S: Final = 0.5
+_NOT_OF_CALLS: Final = ("unique", "id", "idempotency_key")
+
+
+class CalledJob(Generic[R_co]):
+    """A job that a running job calls: await it for its value. Made by `JobContext.call`."""
+
+    __slots__ = ("_calls", "call", "is_detached", "number")
+
+    def __init__(self, calls: JobCalls, call: JobCall, number: int) -> None:
+        self._calls = calls
+        self.call: JobCall = call
+        self.number: int = number
+        self.is_detached: bool = False
+
+    def __repr__(self) -> str:
+        return f"<CalledJob {self.number} {self.call.job!r}>"
+
+    def __await__(self) -> Generator[Any, None, R_co]:
+        return self._calls.value(self).__await__()
+
+    def detached(self) -> CalledJob[R_co]:
+        """Let the job go on if its caller ends before it: otherwise it is cancelled then."""
+        self.is_detached = True
+        return self
+
+
+class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
+    """That a job was called: where it is."""
+
+    queue: str
+    id: str
+    job: str
+    is_detached: bool = False
+
+
+class CallEnd(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a called job has ended; see `Outcome`."""
+
+    id: str
+    job: str
+    state: str
+    result: msgspec.Raw = NOTHING
+    error: str = ""
+    traceback: str = ""
+
+
+_record: Final = msgspec.json.Decoder(CallRecord).decode
+_end: Final = msgspec.json.Decoder(CallEnd).decode
+
+
+class JobCalls:
+    """The calls of other jobs by one attempt."""
+
+    def __init__(self, steps: JobSteps, queue: QueueContext, records: AttemptRecords) -> None:
+        self._steps = steps
+        self._queue = queue
+        self._id = records.id
+        self._key = records.envelope.key
+        self._what = f"job {records.id} ({records.envelope.job!r})"
+        self.number: int = 0
+
+    def new(self, call: JobCall) -> CalledJob[Any]:
+        """Return the next call. Raises ConfigError."""
+        for name in _NOT_OF_CALLS:
+            if getattr(call.options, name):
+                raise ConfigError(f"{self._what} calls {call.job!r}: leave {name} out: a call is made once anyway")
+        home = self._home_of(call)
+        if home.exclusive and home.name == self._queue.name and call.options.key and call.options.key == self._key:
+            raise ConfigError(
+                f"{self._what} calls {call.job!r} with its own key {self._key!r}, and would wait for itself: "
+                "give it another key"
+            )
+        self.number += 1
+        return CalledJob(self, call, self.number)
+
+    async def value(self, called: CalledJob[Any]) -> Any:
+        """Return what a job returned, here or in a later delivery. Raises JobFailedError."""
+        return (await self.gather((called,), None, return_exceptions=False))[0]
+
+    async def gather(
+        self, calls: Sequence[CalledJob[Any]], at_once: int | None, *, return_exceptions: bool
+    ) -> list[Any]:
+        """Return what jobs returned, here or in a later delivery; at most ``at_once`` are enqueued at a time."""
+        room = len(calls) if at_once is None else whole(f"{self._what}: at_once of gather()", at_once)
+        known = await self._steps.known_steps()
+        await self._steps.make_sure()
+        begun = self._begun(calls, known)
+        is_late = await self._receive(begun, known)
+        ends = [known.get(self._names.called_subject(self._id, one.number)) for one in calls]
+        values = [
+            None if end is None else _value_of(one, _end(end.result)) for one, end in zip(calls, ends, strict=True)
+        ]
+        for value in values:
+            if isinstance(value, JobFailedError) and not return_exceptions:
+                raise value
+        if all(end is not None for end in ends):
+            return values
+        waits = [one for one, end in zip(calls, ends, strict=True) if end is None]
+        new = [one for one in waits if one not in begun]
+        await self._begin(new[: max(room - (len(waits) - len(new)), 0)], known)
+        return await self._wait(len(waits), _OUTCOME_S if is_late else None)
+
+    # --- what is known
+
+    @property
+    def _names(self) -> QueueNames:
+        return self._queue.names
+
+    def _begun(self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]) -> dict[CalledJob[Any], CallRecord]:
+        """Return where the jobs are that were called before."""
+        begun: dict[CalledJob[Any], CallRecord] = {}
+        for one in calls:
+            if (step := known.get(self._names.call_subject(self._id, f"{one.number}"))) is not None:
+                begun[one] = record = _record(step.result)
+                if record.job != one.call.job:
+                    raise ConfigError(
+                        f"{self._what}: its call {one.number} is of {one.call.job!r}, and was of {record.job!r} "
+                        "before: make calls in the same order each time"
+                    )
+        return begun
+
+    async def _receive(self, begun: dict[CalledJob[Any], CallRecord], known: dict[str, StepRecord]) -> bool:
+        """Remember how called jobs have ended; return whether one has told so whose outcome is not stored."""
+        is_late, kept = False, list[Outgoing]()
+        for one, record in begun.items():
+            subject = self._names.called_subject(self._id, one.number)
+            if subject in known or record.id not in self._steps.told:
+                continue
+            if (end := await _end_of(self._queue.jet, record)) is None:
+                is_late = True
+                continue
+            known[subject] = step = StepRecord(result=msgspec.Raw(_encode(end)), by=self._steps.by)
+            kept.append(Outgoing(subject, _encode(step)))
+        await self._keep(kept)
+        return is_late
+
+    # --- calling
+
+    async def _begin(self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]) -> None:
+        """Enqueue jobs, and remember where they are."""
+        jobs, records = list[Outgoing](), list[Outgoing]()
+        for one in calls:
+            home = self._home_of(one.call)
+            if one.call.options.is_timed:
+                await home.time.refresh(home.names.jobs)
+            job = self._message_of(one, home)
+            record = CallRecord(home.name, job_id_in(job.data, 0), one.call.job, one.is_detached)
+            subject = self._names.call_subject(self._id, f"{one.number}")
+            known[subject] = step = StepRecord(result=msgspec.Raw(_encode(record)), by=self._steps.by)
+            jobs.append(job)
+            records.append(Outgoing(subject, _encode(step)))
+        if not jobs:
+            return
+        await self._store(jobs, records)
+        for one, job in zip(calls, jobs, strict=True):
+            home = self._home_of(one.call)
+            await announce_messages(home, (job,))
+            await ring(home, (one.call.options,))
+
+    async def _store(self, jobs: Sequence[Outgoing], records: Sequence[Outgoing]) -> None:
+        if self._queue.backend.planning.atomic_batches:
+            try:
+                await self._steps.keep(*jobs, *records)
+            except WrongLastSequenceError:
+                # One is there, of a store that was not one file then.
+                pass
+            else:
+                return
+        for answer in await self._queue.backend.publish_apart(jobs):
+            if isinstance(answer, Exception) and not isinstance(answer, WrongLastSequenceError):
+                raise answer
+        for record in records:
+            await self._steps.keep(record)
+
+    async def _keep(self, kept: Sequence[Outgoing]) -> None:
+        if kept and self._queue.backend.planning.atomic_batches:
+            await self._steps.keep(*kept)
+        else:
+            for one in kept:
+                await self._steps.keep(one)
+
+    def _message_of(self, one: CalledJob[Any], home: QueueContext) -> Outgoing:
+        call, form = one.call, JobMessage(home.names, one.call.job, exclusive=home.exclusive)
+        form.check(call.options)
+        place = FlowPlace(f"{self._queue.name}/{self._id}", one.number)
+        return form.of_flow(call.args, call.options, home.time.now(), call.meta, place, 0)
+
+    def _home_of(self, call: JobCall) -> QueueContext:
+        """Return the queue of a called job: its own, or that of its caller for one of a `Jobs`. Raises ConfigError."""
+        if call.queue is None or call.queue.name == self._queue.name:
+            return self._queue
+        home = call.queue._enqueuer.queue if isinstance(call.queue, QueueWithJobs) else None
+        if home is None or home.backend is not self._queue.backend:
+            raise ConfigError(f"{self._what} calls {call.job!r} of another opening: open both queues through the same")
+        return home
+
+    async def _wait(self, number: int, limit: float | None) -> NoReturn:
+        """Give the job back until one of those that it waits for ends; for ``limit`` seconds at most."""
+        last = max((seq for seq in self._steps.told.values()), default=0)
+        subject, reason = self._names.calls_wait_subject(self._id), f"it waits for {number} jobs that it has called"
+        await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit)
+
+
+def _value_of(called: CalledJob[Any], end: CallEnd) -> Any:
+    """Return the value of a job that has ended, or its error."""
+    if end.state != "completed":
+        return JobFailedError(end.id, end.job, end.state, end.error, end.traceback)
+    results = called.call.results
+    return msgspec.json.decode(end.result) if results is None else results.decode(end.result)
+
+
+async def _end_of(jet: Streams, record: CallRecord) -> CallEnd | None:
+    """Return how a called job has ended, if its outcome is stored."""
+    names = QueueNames(record.queue)
+    stored = await last_of(await jet.stream(names.history), names.outcomes_of(record.id))
+    if stored is None:
+        return None
+    outcome = decode_outcome(stored.data)
+    return CallEnd(record.id, outcome.job, outcome.state, outcome.result, outcome.error, outcome.traceback)
+
+
+async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> AsyncGenerator[CallRecord]:
+    """Iterate over the jobs that a job has called and still waits for, and that are not to go on without it."""
+    async with aclosing(stored_messages(stream, names.call_subject(job_id, "*"))) as stored:
+        async for one in stored:
+            record = _record(_step(one.data).result)
+            number = int(one.subject.rpartition(".")[2])
+            if not record.is_detached and await last_of(stream, names.called_subject(job_id, number)) is None:
+                yield record
