@@ -39,6 +39,7 @@ _HOMES = {
     "pelton.queue": (
         "JobCall",
         "JobCodec",
+        "CalledJob",
         "ClaimedJob",
         "Claims",
         "DeadLetter",

@@ -66,6 +66,7 @@ from pelton.queue import AsyncJob as AsyncJob
 from pelton.queue import AttemptError as AttemptError
 from pelton.queue import BatchDecorator as BatchDecorator
 from pelton.queue import BatchJob as BatchJob
+from pelton.queue import CalledJob as CalledJob
 from pelton.queue import ClaimedJob as ClaimedJob
 from pelton.queue import Claims as Claims
 from pelton.queue import DeadLetter as DeadLetter

@@ -42,6 +42,7 @@ from pelton.queue.queue_views import QueueEvents as QueueEvents
 from pelton.queue.registry import BatchDecorator as BatchDecorator
 from pelton.queue.registry import BatchJob as BatchJob
 from pelton.queue.registry import Jobs as Jobs
+from pelton.queue.run.calls import CalledJob as CalledJob
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.claims import Claims as Claims
 from pelton.queue.run.context import JobContext as JobContext

@@ -80,6 +80,7 @@ from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.registry import BatchDecorator as BatchDecorator
 from pelton.queue.registry import C, E, F
 from pelton.queue.registry import Jobs as Jobs
+from pelton.queue.run.calls import CalledJob as CalledJob
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import JobContext as JobContext
 from pelton.queue.transaction import EnqueuedFlow, H, PublishFlow
@@ -118,6 +119,7 @@ __all__ = [
     "BucketNotFoundError",
     "BucketSettings",
     "BucketStatus",
+    "CalledJob",
     "Cancel",
     "ChainCodec",
     "CheckpointBlocked",

@@ -46,7 +46,8 @@ async def test_a_job_calls_others_once_and_holds_no_slot(jet: Jet, exclusive: bo
             await context.call(ship, "parcel")
         except JobFailedError as error:
             failed = error.error
-        both = await context.gather(context.call(ship, "two"), context.call(charge, 7), return_exceptions=True)
+        calls: list[Any] = [context.call(ship, "two"), context.call(charge, 7)]
+        both = await context.gather(*calls, return_exceptions=True)
         return [one, many, failed, type(both[0]).__name__, both[1]]
 
     handle = await queue.options(key="k").enqueue(order, 5)

@@ -1,11 +1,12 @@
-"""Signals that come, and workers that die, between any two operations of a worker whose job waits: the end is the same.
+"""Signals that come, and workers that die, between any two operations of a worker whose jobs wait: the end is the same.
 
 As of flows (``tests/queue/flow/test_faults.py``): every operation of a worker goes through a backend that dies at one
-of them, or at which a signal comes, on a store file and on one that behaves as a cluster does.
+of them, or at which a signal comes, on a store file and on one that behaves as a cluster does, with and without keys.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any
@@ -19,6 +20,7 @@ from pelton.api import Backend
 from pelton.queue import JobContext, JobHandle, Queue
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.flow.test_faults import DiedError, MortalBackend
+from tests.queue.helpers import pretend_cluster
 from tests.queue.run.test_steps import traces
 
 FOR_EVER = 10**9
@@ -44,6 +46,7 @@ class WatchedBackend(MortalBackend):
 class Shop:
     def __init__(self) -> None:
         self.charged = list[str]()
+        self.packed = list[int]()
 
     def declare(self, queue: Queue) -> None:
         @queue.job(max_attempts=4, backoff=[0.1])
@@ -52,7 +55,13 @@ class Shop:
             first = await context.wait_for("approved", str)
             await context.sleep(10)
             second = await context.wait_for("approved", str)
-            return [first, second, await context.wait_for("approved", str, timeout=5, default="no third")]
+            packed = await context.gather(*(context.call(pack, n) for n in range(2)))
+            return [first, second, *packed, await context.wait_for("approved", str, timeout=5, default="no third")]
+
+        @queue.job(max_attempts=4, backoff=[0.1])
+        async def pack(number: int) -> str:
+            self.packed.append(number)
+            return f"parcel {number}"
 
     async def _charge(self, job_id: str) -> None:
         self.charged.append(job_id)
@@ -68,17 +77,19 @@ async def work_until_over(queue: Queue, handle: JobHandle[Any], runtime: ManualR
 
 
 async def run(
-    *, last: int = FOR_EVER, moment: int = 0, has_effect: bool = True, is_early: bool = False, is_cluster: bool
+    kind: str, *, last: int = FOR_EVER, moment: int = 0, has_effect: bool = True, is_early: bool = False
 ) -> int:
     """Run a job whose signals come at an operation, with a worker that dies at one; return how many it did.
 
     ``is_early``: the first signal is there before the job begins.
     """
-    runtime = manual_runtime()
+    runtime, is_cluster = manual_runtime(), kind != "file"
     async with pelton.open("memory:", runtime=runtime) as jet:
-        shop, home = Shop(), await jet.queue("shop")
+        if is_cluster:
+            pretend_cluster(jet)
+        shop, home = Shop(), await jet.queue("shop", exclusive=kind == "keys")
         shop.declare(home)
-        handle = await home.enqueue("order")
+        handle = await home.options(key="k").enqueue("order")
         backend = WatchedBackend(jet.backend, last, has_effect=has_effect, is_cluster=is_cluster)
         first = await Queue.open(Jet(backend, runtime), "shop")  # type: ignore[arg-type]
         shop.declare(first)
@@ -108,33 +119,34 @@ async def run(
         await work_until_over(after, handle, runtime)
         outcome = await handle.outcome()
         assert (outcome.state, outcome.error) == ("completed", ""), outcome
-        assert outcome.value() == ["yes", "yes, too", "no third"]
+        assert outcome.value() == ["yes", "yes, too", "parcel 0", "parcel 1", "no third"]
         assert 1 <= len(shop.charged) <= (1 if last == FOR_EVER else 2), "a step may be done twice if its worker died"
+        assert Counter([one.job async for one in home.history()]) == {"order": 1, "pack": 2}
         if last == FOR_EVER:
-            assert outcome.attempt == 1
+            assert (outcome.attempt, sorted(shop.packed)) == (1, [0, 1])
             assert await traces(home) == 0
         return backend.count
 
 
 STRIDES = pytest.mark.parametrize("stride", [pytest.param(7, id="short"), pytest.param(1, id="long")])
-ON_EACH = pytest.mark.parametrize("is_cluster", [False, True])
+ON_EACH = pytest.mark.parametrize("kind", ["file", "cluster", "keys"])
 
 
 @ON_EACH
 @STRIDES
 @pytest.mark.parametrize("is_early", [False, True])
-async def test_a_signal_that_comes_at_any_moment_is_received(is_cluster: bool, is_early: bool, stride: int) -> None:
-    whole = await run(moment=FOR_EVER, is_early=is_early, is_cluster=is_cluster)
+async def test_a_signal_that_comes_at_any_moment_is_received(kind: str, is_early: bool, stride: int) -> None:
+    whole = await run(kind, moment=FOR_EVER, is_early=is_early)
     for moment in range(1, whole + 1, stride):
-        await run(moment=moment, is_early=is_early, is_cluster=is_cluster)
+        await run(kind, moment=moment, is_early=is_early)
 
 
 @ON_EACH
 @STRIDES
 @pytest.mark.parametrize("is_early", [False, True])
-async def test_a_worker_that_dies(is_cluster: bool, is_early: bool, stride: int) -> None:
-    whole = await run(moment=8, is_early=is_early, is_cluster=is_cluster)
+async def test_a_worker_that_dies(kind: str, is_early: bool, stride: int) -> None:
+    whole = await run(kind, moment=8, is_early=is_early)
     for last in range(1, whole + 1, stride):
         for has_effect in (False, True):
             for moment in {1, max(last - 1, 1), last, FOR_EVER}:
-                await run(last=last, moment=moment, has_effect=has_effect, is_early=is_early, is_cluster=is_cluster)
+                await run(kind, last=last, moment=moment, has_effect=has_effect, is_early=is_early)
