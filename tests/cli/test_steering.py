@@ -80,6 +80,15 @@ def test_a_queue_is_emptied_and_removed(run: Run, garage: list[str]) -> None:
     assert run("queue", "ls").lines == ["no queues"]
 
 
+def test_a_signal_is_sent_to_a_job_once(run: Run, garage: list[str]) -> None:
+    send = ("jobs", "send", "garage", garage[-1], "approved", "--value", '{"by": "ann"}', "--msg-id", "1")
+    assert run(*send).lines == [f"signal approved to job {garage[-1]} is sent"]
+    assert run(*send, "--json").json == {"sent": False}
+    assert "--value is no JSON" in run(*send[:6], "ann", status=1).err
+    run("jobs", "cancel", "garage", garage[-1])
+    assert "has ended (cancelled)" in run(*send, status=1).err
+
+
 def test_whoever_sits_at_the_terminal_is_asked(
     run: Run, garage: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -199,6 +199,16 @@ async def _cancel_jobs(jet: Jet, options: argparse.Namespace) -> int:
     return 0 if len(ended) == len(ids) and all(ended.values()) else 1
 
 
+@store_command("jobs send QUEUE ID SIGNAL", "send a signal to a job: what it waits for, or will", writes=True)
+@option("--value JSON", "its value (default null)")
+@option("--msg-id TEXT", "not if one of this id was sent to the job before", default="")
+async def _send(jet: Jet, options: argparse.Namespace) -> None:
+    queue, value = await queue_of(jet, options), _json("--value", options.value)
+    is_sent = await queue.send(options.id, options.signal, value, msg_id=options.msg_id)
+    done = "is sent" if is_sent else "was sent before"
+    write_done(options, {"sent": is_sent}, f"signal {options.signal} to job {options.id} {done}")
+
+
 def _write_none(options: argparse.Namespace, value: object, what: str) -> int:
     """Say that nothing matches what was chosen, where there is nothing to ask about; return the status."""
     write_done(options, value, f"queue {options.queue} has no {what}{filter_text(options)}")
@@ -248,13 +258,17 @@ async def _reason(queue: Queue, job_id: str, error: Exception) -> str:
 def _arguments(text: str | None) -> dict[str, object] | None:
     if text is None:
         return None
-    try:
-        found = json.loads(text)
-    except ValueError as error:
-        raise ConfigError(f"--args is no JSON: {error}") from None
+    found = _json("--args", text)
     if not isinstance(found, dict):
         raise ConfigError('--args names arguments: give a JSON object, such as \'{"car": "car1"}\'')
     return found
+
+
+def _json(what: str, text: str | None) -> Any:
+    try:
+        return None if text is None else json.loads(text)
+    except ValueError as error:
+        raise ConfigError(f"{what} is no JSON: {error}") from None
 
 
 @store_command("jobs wait QUEUE ID...", "wait until jobs have ended, and show how", writes=True)

@@ -71,16 +71,13 @@ class SignalReactor(Reactor):
             # It was recalled, or taken, since its record was read.
             waited = True
         if waited is False and await self._has_ended(job_id):
-            await self._sweep(job_id)
+            running = await self._queue.jet.stream(self._queue.names.running)
+            await running.purge(filter=self._queue.names.signals_of(job_id, name))
         return waited is not None
 
     async def _has_ended(self, job_id: str) -> bool:
         history = await self._queue.jet.stream(self._queue.names.history)
         return await last_of(history, self._queue.names.outcomes_of(job_id)) is not None
-
-    async def _sweep(self, job_id: str) -> None:
-        running = await self._queue.jet.stream(self._queue.names.running)
-        await running.purge(filter=self._queue.names.traces_of(job_id))
 
 
 class Reactors:
