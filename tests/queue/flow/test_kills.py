@@ -56,8 +56,10 @@ async def enqueue(queue: Queue, nodes: list[Planned]) -> FlowHandle:
 class Workers:
     """Two processes, one of which is killed and replaced again and again."""
 
-    def __init__(self, store: str, journal: Path, chance: random.Random) -> None:
-        self._command = [sys.executable, "-m", "tests.queue.flow.worker_process", store, str(journal)]
+    def __init__(
+        self, store: str, journal: Path, chance: random.Random, program: str = "tests.queue.flow.worker_process"
+    ) -> None:
+        self._command = [sys.executable, "-m", program, store, str(journal)]
         self._chance = chance
         self.kills = 0
         self.running = [self._start(), self._start()]
