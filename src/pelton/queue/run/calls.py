@@ -11,23 +11,23 @@ Calls are told apart by their order, so a function has to make them in the same 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from pelton.api import ConfigError, JobFailedError, Outgoing, WrongLastSequenceError
+from pelton.api import ConfigError, JobFailedError, Outgoing, PeltonError, WrongLastSequenceError
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import QueueWithJobs, announce_messages, ring
 from pelton.queue.job_message import JobMessage
 from pelton.queue.model.naming import CALLS, QueueNames
 from pelton.queue.model.options import whole
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import NOTHING, FlowPlace, StepRecord, decode_outcome
+from pelton.queue.model.states import FlowPlace, StepRecord, decode_outcome
 from pelton.queue.scan import stored_messages
 
 if TYPE_CHECKING:
-    from pelton.jet import Stream, Streams
+    from pelton.jet import Stream
     from pelton.queue.job import JobCall
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.registry import QueueContext
@@ -74,19 +74,7 @@ class CallRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     is_detached: bool = False
 
 
-class CallEnd(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How a called job has ended; see `Outcome`."""
-
-    id: str
-    job: str
-    state: str
-    result: msgspec.Raw = NOTHING
-    error: str = ""
-    traceback: str = ""
-
-
 _record: Final = msgspec.json.Decoder(CallRecord).decode
-_end: Final = msgspec.json.Decoder(CallEnd).decode
 
 
 class JobCalls:
@@ -128,9 +116,7 @@ class JobCalls:
         begun = self._begun(calls, known)
         is_late = await self._receive(begun, known)
         ends = [known.get(self._names.called_subject(self._id, one.number)) for one in calls]
-        values = [
-            None if end is None else _value_of(one, _end(end.result)) for one, end in zip(calls, ends, strict=True)
-        ]
+        values = [None if end is None else _value_of(one, end) for one, end in zip(calls, ends, strict=True)]
         for value in values:
             if isinstance(value, JobFailedError) and not return_exceptions:
                 raise value
@@ -167,12 +153,15 @@ class JobCalls:
             subject = self._names.called_subject(self._id, one.number)
             if subject in known or record.id not in self._steps.told:
                 continue
-            if (end := await _end_of(self._queue.jet, record)) is None:
+            names = QueueNames(record.queue)
+            stored = await last_of(await self._queue.jet.stream(names.history), names.outcomes_of(record.id))
+            if stored is None:
                 is_late = True
                 continue
-            known[subject] = step = StepRecord(result=msgspec.Raw(_encode(end)), by=self._steps.by)
+            known[subject] = step = StepRecord(result=msgspec.Raw(stored.data), by=self._steps.by)
             kept.append(Outgoing(subject, _encode(step)))
-        await self._keep(kept)
+        if kept:
+            await self._steps.keep(*kept)
         return is_late
 
     # --- calling
@@ -200,25 +189,14 @@ class JobCalls:
 
     async def _store(self, jobs: Sequence[Outgoing], records: Sequence[Outgoing]) -> None:
         if self._queue.backend.planning.atomic_batches:
-            try:
+            # Refused if one is there, which somebody has stored through a server.
+            with suppress(WrongLastSequenceError):
                 await self._steps.keep(*jobs, *records)
-            except WrongLastSequenceError:
-                # One is there, of a store that was not one file then.
-                pass
-            else:
                 return
         for answer in await self._queue.backend.publish_apart(jobs):
-            if isinstance(answer, Exception) and not isinstance(answer, WrongLastSequenceError):
+            if isinstance(answer, PeltonError) and not isinstance(answer, WrongLastSequenceError):
                 raise answer
-        for record in records:
-            await self._steps.keep(record)
-
-    async def _keep(self, kept: Sequence[Outgoing]) -> None:
-        if kept and self._queue.backend.planning.atomic_batches:
-            await self._steps.keep(*kept)
-        else:
-            for one in kept:
-                await self._steps.keep(one)
+        await self._steps.keep(*records)
 
     def _message_of(self, one: CalledJob[Any], home: QueueContext) -> Outgoing:
         call, form = one.call, JobMessage(home.names, one.call.job, exclusive=home.exclusive)
@@ -242,22 +220,14 @@ class JobCalls:
         await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit)
 
 
-def _value_of(called: CalledJob[Any], end: CallEnd) -> Any:
+def _value_of(called: CalledJob[Any], ended: StepRecord) -> Any:
     """Return the value of a job that has ended, or its error."""
-    if end.state != "completed":
-        return JobFailedError(end.id, end.job, end.state, end.error, end.traceback)
-    results = called.call.results
-    return msgspec.json.decode(end.result) if results is None else results.decode(end.result)
-
-
-async def _end_of(jet: Streams, record: CallRecord) -> CallEnd | None:
-    """Return how a called job has ended, if its outcome is stored."""
-    names = QueueNames(record.queue)
-    stored = await last_of(await jet.stream(names.history), names.outcomes_of(record.id))
-    if stored is None:
-        return None
-    outcome = decode_outcome(stored.data)
-    return CallEnd(record.id, outcome.job, outcome.state, outcome.result, outcome.error, outcome.traceback)
+    outcome, results = decode_outcome(ended.result), called.call.results
+    try:
+        value = outcome.value()
+    except JobFailedError as error:
+        return error
+    return value if results is None else results.decode(outcome.result)
 
 
 async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> AsyncGenerator[CallRecord]:

@@ -324,6 +324,10 @@ class JobSteps:
 
     async def keep(self, *messages: Outgoing) -> None:
         """Store records while the job is held; in a store file several together. Raises LeaseLostError."""
+        if len(messages) > 1 and not self._queue.backend.planning.atomic_batches:
+            for message in messages:
+                await self.keep(message)
+            return
         while True:
             await self.make_sure()
             try:
