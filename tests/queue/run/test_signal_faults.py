@@ -6,6 +6,7 @@ of them, or at which a signal comes, on a store file and on one that behaves as 
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -68,12 +69,19 @@ class Shop:
 
 
 async def work_until_over(queue: Queue, handle: JobHandle[Any], runtime: ManualRuntime) -> None:
-    for _ in range(20):
-        await queue.work(until_idle=True, handle_signals=False)
-        if not (await queue.counts()).unfinished:
-            return
+    """Work with one worker, which takes over keys that it has seen held for a lease, until nothing is left."""
+    turns, after, ended = iter(range(20)), list[None](), asyncio.create_task(handle.outcome())
+
+    def turn_clock(_: float) -> bool:
+        # What a dead worker has settled may still be to be carried out when the outcome is stored.
+        after.extend([None] * ended.done())
         runtime.clock.advance(31)
-    raise AssertionError(f"the job does not go on: {await handle.info()}")
+        return len(after) < 3 and next(turns, None) is not None
+
+    queue._context.probes.on_idle = turn_clock
+    await queue.work(until_idle=True, handle_signals=False)
+    ended.cancel()
+    assert not (await queue.counts()).unfinished, f"the job does not go on: {await handle.info()}"
 
 
 async def run(
@@ -128,7 +136,7 @@ async def run(
         return backend.count
 
 
-STRIDES = pytest.mark.parametrize("stride", [pytest.param(7, id="short"), pytest.param(1, id="long")])
+STRIDES = pytest.mark.parametrize("stride", [pytest.param(23, id="short"), pytest.param(1, id="long")])
 ON_EACH = pytest.mark.parametrize("kind", ["file", "cluster", "keys"])
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from pelton import Jet, JobEndedError, JobNotFoundError, SignalTimeoutError
+from pelton.observe.finding import job_with_details
 from pelton.queue import JobContext, Queue
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, working
@@ -59,6 +60,7 @@ async def test_a_job_waits_without_a_worker_and_goes_on_with_its_signal(
         outcome = await (await queue.enqueue(beside)).outcome(timeout=60)
         assert outcome.state == "completed", "no slot is held"
         assert "signal 'approved'" in (await handle.info()).last_error
+        assert (await job_with_details(jet, "garage", handle.id)).waits_for == "signal 'approved'"
         elsewhere = await another("garage")
         assert await elsewhere.send(handle.id, "a name. of *any* kind", "early")
         assert await elsewhere.send(handle.id, "approved", Decision("ann"), msg_id="1")
