@@ -84,18 +84,24 @@ class Steering(JobViews):
         if is_cancelled := await self._cancel(job_id, reason):
             # Afterwards, or their ends would have it go on; a call that was interrupted can be repeated.
             await self.cancel_called(job_id)
+            await self._sweep(job_id)
         return is_cancelled
+
+    async def _sweep(self, job_id: str) -> None:
+        """Remove what a job has left, and what was sent to it, unless a worker is about to end it."""
+        running, traces = await self._queue.side_to_read(self._queue.names.running), self._queue.names.traces_of(job_id)
+        if await last_of(running, traces) is not None and await self.find_message(job_id) is None:
+            await running.purge(filter=traces)
 
     async def cancel_called(self, job_id: str) -> None:
         """Cancel the jobs that a job has called and that are not to go on without it."""
-        with suppress(StreamNotFoundError):
-            running = await self._queue.jet.stream(self._queue.names.running)
-            async with aclosing(awaited_calls(running, self._queue.names, job_id)) as calls:
-                async for call in calls:
-                    with suppress(JobNotFoundError, QueueNotFoundError):
-                        is_here = call.queue == self._queue.name
-                        jobs = self if is_here else Steering(await self._queue.other(call.queue))
-                        await jobs.cancel(call.id, reason=f"job {job_id}, which has called it, has ended")
+        running = await self._queue.side_to_read(self._queue.names.running)
+        async with aclosing(awaited_calls(running, self._queue.names, job_id)) as calls:
+            async for call in calls:
+                with suppress(JobNotFoundError, QueueNotFoundError):
+                    is_here = call.queue == self._queue.name
+                    jobs = self if is_here else Steering(await self._queue.other(call.queue))
+                    await jobs.cancel(call.id, reason=f"job {job_id}, which has called it, has ended")
 
     async def _cancel(self, job_id: str, reason: str) -> bool:
         checked_id(self._queue.name, job_id)

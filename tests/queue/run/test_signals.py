@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
+import nats
 import pytest
 
 from pelton import Jet, JobEndedError, JobNotFoundError, SignalTimeoutError
 from pelton.observe.finding import job_with_details
 from pelton.queue import JobContext, Queue
+from tests.kit.served import served_store
 from tests.queue.conftest import ON_BOTH, OpenQueue
-from tests.queue.helpers import FAST, drain, working
+from tests.queue.helpers import FAST, drain, open_store, working
 from tests.queue.run.test_steps import BOTH_KINDS, traces
 
 
@@ -95,6 +99,68 @@ async def test_a_wait_is_over_after_its_timeout_also_for_later_attempts(jet: Jet
     handle = await queue.options(key="k").enqueue(job)
     await drain(queue)
     assert await handle.value() == ["late", "never"]
+
+
+async def test_any_nats_client_sends_a_signal(tmp_path: Path) -> None:
+    with served_store(tmp_path / "store.pelton") as served:
+        async with open_store(str(tmp_path / "store.pelton")) as jet:
+            queue = await jet.queue("garage")
+
+            @queue.job
+            async def job(context: JobContext) -> Decision:
+                return await context.wait_for("is it ok?", Decision)
+
+            handle = await job.enqueue()
+            async with working(queue):
+                await until_waiting(queue, handle.id)
+                client = await nats.connect(served.url)
+                subject = f"$JOBS.garage.running.job.{handle.id}.signal.is%20it%20ok%3F.any-token"
+                await client.publish(subject, b'{"by": "bob", "is_yes": false}')
+                assert await handle.value(timeout=60) == Decision("bob", is_yes=False)
+                await client.close()
+
+
+async def test_a_signal_is_sent_with_a_transaction_or_not_at_all(queue: Queue, jet: Jet) -> None:
+    @queue.job
+    async def job(context: JobContext) -> list[str]:
+        return [await context.wait_for("paid", str) for _ in range(2)]
+
+    handle = await job.enqueue()
+    with suppress(ZeroDivisionError):
+        async with jet.transaction() as tx:
+            await tx.queue(queue).send(handle.id, "paid", "never")
+            raise ZeroDivisionError
+    async with jet.transaction() as tx:
+        assert await tx.queue(queue).send(handle.id, "paid", "once", msg_id="1")
+        assert not await tx.queue(queue).send(handle.id, "paid", "again", msg_id="1")
+        await tx.queue(queue).send(handle.id, "paid", "twice")
+    await drain(queue)
+    assert await handle.value() == ["once", "twice"]
+
+
+@ON_BOTH
+async def test_a_job_that_waits_is_cancelled_and_a_signal_of_another_type_waits(jet: Jet) -> None:
+    queue = await jet.queue("garage")
+
+    @queue.job
+    async def job(context: JobContext) -> int:
+        return await context.wait_for("n", int)
+
+    first, second = await job.enqueue(), await job.enqueue()
+    async with working(queue):
+        await until_waiting(queue, first.id, second.id)
+        await first.send("other", "is never received")
+        assert await first.cancel()
+        assert (await first.outcome(timeout=60)).state == "cancelled"
+        await second.send("n", "five")
+        while "signal 'n' is not" not in (await second.info()).last_error:
+            await asyncio.sleep(0.01)
+        assert (await second.info()).attempt == 0, "given back, not failed"
+        running = await jet.stream(queue.names.running)
+        await running.purge(filter=queue.names.signals_of(second.id, "n"))
+        await second.send("n", 5)
+        assert await second.value(timeout=60) == 5
+    assert await traces(queue) == 0
 
 
 @ON_BOTH
