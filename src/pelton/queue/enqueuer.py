@@ -38,7 +38,15 @@ from pelton.queue.model.options import (
     job_options,
 )
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Attempt, Envelope, JobProgress, Outcome, decode_outcome, decode_progress
+from pelton.queue.model.states import (
+    Attempt,
+    Envelope,
+    JobProgress,
+    Outcome,
+    decode_envelope,
+    decode_outcome,
+    decode_progress,
+)
 
 if TYPE_CHECKING:
     from pelton.api import Delivered, StoredMessage
@@ -138,7 +146,6 @@ _log: Final = logging.getLogger("pelton.queue")
 _TOGETHER: Final = 500
 _MOST_RUNG: Final = 500
 _encode: Final = msgspec.json.Encoder().encode
-_envelope: Final = msgspec.json.Decoder(Envelope).decode
 
 
 def has_listeners(queue: QueueContext) -> bool:
@@ -177,7 +184,7 @@ async def announce_again(queue: QueueContext, handle: JobHandle[Any], job: str, 
 async def announce_messages(queue: QueueContext, messages: Sequence[Outgoing]) -> None:
     """Tell that the jobs of these messages were stored; each has its own id."""
     if messages and has_listeners(queue):
-        now, envelopes = queue.clock.now(), [_envelope(message.data) for message in messages]
+        now, envelopes = queue.clock.now(), [decode_envelope(message.data) for message in messages]
         await _announce(queue, [_stored_event(one.id, one.job, one.key, one.due, now) for one in envelopes])
 
 

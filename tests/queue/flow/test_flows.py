@@ -632,6 +632,7 @@ async def test_jobs_of_a_flow_are_told_of(jet: Jet) -> None:
     assert sorted((event.kind, event.id) for event in told) == sorted(
         (kind, job_id) for kind in ("enqueued", "completed") for job_id in ids
     )
+    assert {event.job for event in told} == {"job"}, "its own name, not that under which it is stored"
 
 
 @ON_BOTH
