@@ -20,12 +20,15 @@ from pelton.api import (
 )
 from pelton.jet import ack_of
 from pelton.jet.stream import last_of
+from pelton.queue.model.flow_records import encode_record
 from pelton.queue.model.limits import Order
+from pelton.queue.model.naming import CALLS
 from pelton.queue.reactor import FlowReactor, Reactor
 from pelton.queue.run.parking import Recall
 from pelton.queue.setup import signals_consumer
 
 if TYPE_CHECKING:
+    from pelton.api import AckKind
     from pelton.jet import Consumer, Stream
     from pelton.queue.job import JobLookup
     from pelton.queue.registry import QueueContext
@@ -33,6 +36,7 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 64
 _SOON_S: Final = 0.02
 _LATER_S: Final = 2.0
+_COMPLETED: Final = encode_record("completed")
 
 
 class SignalReactor(Reactor):
@@ -48,25 +52,31 @@ class SignalReactor(Reactor):
         return await signals_consumer(stream, self._queue.names, self._queue.lease)
 
     async def _handle(self, found: Sequence[Delivered]) -> None:
-        for start in range(0, len(found), _AT_ONCE):
-            await asyncio.gather(*map(self._handle_one, found[start : start + _AT_ONCE]))
+        by_name: dict[tuple[str, str], list[Delivered]] = {}
+        for signal in found:
+            by_name.setdefault(self._queue.names.signal_in(signal.subject), []).append(signal)
+        several = list(by_name.items())
+        for start in range(0, len(several), _AT_ONCE):
+            await asyncio.gather(*(self._handle_one(*one) for one in several[start : start + _AT_ONCE]))
 
-    async def _handle_one(self, signal: Delivered) -> None:
+    async def _handle_one(self, waits: tuple[str, str], signals: Sequence[Delivered]) -> None:
+        """Handle signals of one name to one job."""
         try:
-            is_done = await self._carry_on(*self._queue.names.signal_in(signal.subject), signal.seq)
+            is_done = await self._carry_on(*waits, signals)
         except PeltonError as error:
             self._put_up_with(error)
             is_done = False
-        if is_done:
-            await self._ack(ack_of(signal, "ack"))
-            return
-        delay = min(_SOON_S * 2 ** min(signal.num_delivered, 10), _LATER_S)
-        await self._ack(ack_of(signal, "nak", delay_ns=int(delay * 1e9)))
+        delay = 0.0 if is_done else min(_SOON_S * 2 ** min(signals[-1].num_delivered, 10), _LATER_S)
+        kind: AckKind = "ack" if is_done else "nak"
+        acks = [ack_of(signal, kind, delay_ns=int(delay * 1e9)) for signal in signals]
+        # Refused, if another reactor has them by now.
+        await self._queue.backend.ack(self._stream_name, self._consumer_name, acks)
 
-    async def _carry_on(self, job_id: str, name: str, seq: int) -> bool:
-        """Have a job delivered if it waits for this signal; return False if that can't be done yet."""
+    async def _carry_on(self, job_id: str, name: str, signals: Sequence[Delivered]) -> bool:
+        """Have a job delivered if it waits for these signals; return False if that can't be done yet."""
+        is_urgent = name != CALLS or any(signal.data != _COMPLETED for signal in signals)
         try:
-            waited = await self._recall.by_signal(job_id, name, seq)
+            waited = await self._recall.by_signal(job_id, name, signals[-1].seq, is_urgent=is_urgent)
         except (WrongLastSequenceError, AckRejectedError, ConsumerNotFoundError):
             # It was recalled, or taken, since its record was read.
             waited = True

@@ -61,6 +61,28 @@ async def test_a_job_calls_others_once_and_holds_no_slot(jet: Jet, exclusive: bo
 
 
 @ON_BOTH
+async def test_a_caller_of_many_is_woken_by_the_last_one(jet: Jet) -> None:
+    queue, starts = await jet.queue("shop"), list[int]()
+
+    @queue.job
+    async def child(number: int) -> int:
+        return number
+
+    @queue.job
+    async def parent(context: JobContext, at_once: int | None) -> int:
+        starts.append(context.attempt)
+        return sum(await context.gather(*(context.call(child, n) for n in range(40)), at_once=at_once))
+
+    for at_once, most in ((None, 4), (20, 15)):
+        starts.clear()
+        handle = await parent.enqueue(at_once)
+        await drain(queue, concurrency=2)
+        assert await handle.value() == 780
+        assert len(starts) <= most, "not by each"
+        assert set(starts) == {1}
+
+
+@ON_BOTH
 async def test_what_a_job_waits_for_is_cancelled_with_it(jet: Jet) -> None:
     queue = await jet.queue("shop")
 

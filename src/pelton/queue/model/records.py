@@ -138,7 +138,8 @@ class PutOff(msgspec.Struct, frozen=True):
     """The job is given back for ``delay`` seconds, and the attempt is not counted.
 
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
-    scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` as of `PutOffDelivery`.
+    scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` and ``wanted`` as of
+    `PutOffDelivery`.
     """
 
     delay: float | None
@@ -148,6 +149,7 @@ class PutOff(msgspec.Struct, frozen=True):
     pause: str = ""
     signal: str = ""
     is_given: bool = True
+    wanted: int = 0
 
 
 AfterAttempt = Finish | Again | PutOff
@@ -544,6 +546,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             delivered.num_delivered,
             delivered.token,
             why.is_given or delivered.consumer == CLAIMED,
+            wanted=why.wanted,
         )
 
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:

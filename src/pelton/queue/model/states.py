@@ -243,7 +243,8 @@ class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``scope`` says for which; a pause has no ``limit``, and that of a signal is the token of its name. ``is_given``: the
     delivery is given back for sure; on servers, that of a job that waits for a signal may be held for a moment more.
-    ``recalled_by``: the sequence of the signal by which it is recalled.
+    ``recalled_by``: the sequence of the signal by which it is recalled; ``wanted``: how many have to be there before,
+    if not any.
     """
 
     scope: str
@@ -256,6 +257,7 @@ class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     token: int
     is_given: bool = True
     recalled_by: int = 0
+    wanted: int = 0
 
     def nak(self) -> AckOp:
         """Return the ack that gives it back once more, for now."""

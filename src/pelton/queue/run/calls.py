@@ -39,6 +39,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _step: Final = msgspec.json.Decoder(StepRecord).decode
 # For how long a caller waits at most whose job has told its end, and whose outcome is about to be stored.
 _OUTCOME_S: Final = 0.5
+# With a bound on how many are enqueued at a time, it starts again when this part of them has ended.
+_REFILL: Final = 4
 _NOT_OF_CALLS: Final = ("unique", "id", "idempotency_key")
 
 
@@ -124,8 +126,12 @@ class JobCalls:
             return values
         waits = [one for one, end in zip(calls, ends, strict=True) if end is None]
         new = [one for one in waits if one not in begun]
-        await self._begin(new[: max(room - (len(waits) - len(new)), 0)], known)
-        return await self._wait(len(waits), _OUTCOME_S if is_late else None)
+        begins = new[: max(room - (len(waits) - len(new)), 0)]
+        await self._begin(begins, known)
+        # It starts again when all have ended that it waits for, or enough for others to take their place.
+        unfinished = len(waits) - len(new) + len(begins)
+        enough = unfinished if len(begins) == len(new) else unfinished // _REFILL or 1
+        return await self._wait(len(waits), enough, _OUTCOME_S if is_late else None)
 
     # --- what is known
 
@@ -213,11 +219,12 @@ class JobCalls:
             raise ConfigError(f"{self._what} calls {call.job!r} of another opening: open both queues through the same")
         return home
 
-    async def _wait(self, number: int, limit: float | None) -> NoReturn:
-        """Give the job back until one of those that it waits for ends; for ``limit`` seconds at most."""
+    async def _wait(self, number: int, enough: int, limit: float | None) -> NoReturn:
+        """Give the job back until ``enough`` of those that it waits for have ended; for ``limit`` seconds at most."""
+        wanted = len(self._steps.told) + enough if limit is None else 0
         last = max((seq for seq in self._steps.told.values()), default=0)
         subject, reason = self._names.calls_wait_subject(self._id), f"it waits for {number} jobs that it has called"
-        await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit)
+        await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit, wanted)
 
 
 def _value_of(called: CalledJob[Any], ended: StepRecord) -> Any:

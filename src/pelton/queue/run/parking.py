@@ -39,7 +39,7 @@ from pelton.queue.model.limits import WHOLE_QUEUE
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import FOR_SIGNAL, Attempt, PutOffDelivery
 from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
-from pelton.queue.scan import stored_messages
+from pelton.queue.scan import number_of_subjects, stored_messages
 
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
@@ -254,10 +254,11 @@ class Recall:
         found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
 
-    async def by_signal(self, job_id: str, name: str, seq: int) -> bool | None:
+    async def by_signal(self, job_id: str, name: str, seq: int, *, is_urgent: bool) -> bool | None:
         """Recall a job if it waits for a signal of this name, a token, and sequence; return whether it did.
 
-        None: it can't be done yet. Raises PeltonError.
+        One that waits for several is recalled when all are there, or by one that ``is_urgent``. None: it can't be done
+        yet. Raises PeltonError.
         """
         stored = await last_of(await self._queue.jet.stream(self._queue.names.attempts), self._subject_of(job_id))
         job = None if stored is None else _put_off(stored)
@@ -265,6 +266,10 @@ class Recall:
             return False
         if job.delivery.recalled_by:
             return job.delivery.recalled_by != seq or await self._again(job)
+        if job.delivery.wanted and not is_urgent:
+            running = await self._queue.jet.stream(self._queue.names.running)
+            if await number_of_subjects(running, self._queue.names.signals_of(job_id, name)) < job.delivery.wanted:
+                return True
         now = self._queue.clock.now()
         if not job.delivery.is_given and abs(now - stored.time_ns) < _LEASES * self._queue.lease * 1e9:
             return None

@@ -247,11 +247,11 @@ class JobSteps:
         return msgspec.Raw(data)
 
     async def wait_on(
-        self, reason: str, signal: str, subject: str, record: StepRecord, last: int, left: float | None
+        self, reason: str, signal: str, subject: str, record: StepRecord, last: int, left: float | None, wanted: int = 0
     ) -> NoReturn:
         """Give the job back until a signal, a token, comes after the one with the sequence ``last``.
 
-        Also after ``left`` seconds.
+        Also after ``left`` seconds. ``wanted``: until so many are there, or one that is urgent.
         """
         names, is_given = self._queue.names, not self._held.by_clock
         await prepare_signals(self._queue)
@@ -262,7 +262,7 @@ class JobSteps:
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self._records.id, signal),
         }
         delay = _LONGEST_SLEEP_S if left is None else min(left, _LONGEST_SLEEP_S)
-        why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given)
+        why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given, wanted=wanted)
         self._fall_asleep(why, [Outgoing(subject, _encode(record), headers.encode(condition))])
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
