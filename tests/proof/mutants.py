@@ -339,9 +339,9 @@ _QUEUE: Final = (
     Mutant(
         "a step is done twice",
         "queue/run/steps.py",
-        "        done = (await self._known_steps()).get(subject)\n        if done is not None:\n"
-        "            return codec.decode(done.result)\n        await self._make_sure()\n\n",
-        "        await self._make_sure()\n\n",
+        "        done = (await self.known_steps()).get(subject)\n        if done is not None:\n"
+        "            return codec.decode(done.result)\n        await self.make_sure()\n\n",
+        "        await self.make_sure()\n\n",
         ("jobs",),
     ),
     Mutant(

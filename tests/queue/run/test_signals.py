@@ -63,6 +63,9 @@ async def test_a_job_waits_without_a_worker_and_goes_on_with_its_signal(
         await until_waiting(queue, handle.id)
         outcome = await (await queue.enqueue(beside)).outcome(timeout=60)
         assert outcome.state == "completed", "no slot is held"
+        behind = await queue.options(key="k").enqueue(beside)
+        if exclusive:
+            assert (await behind.info()).state == "pending", "it keeps its key"
         assert "signal 'approved'" in (await handle.info()).last_error
         assert (await job_with_details(jet, "garage", handle.id)).waits_for == "signal 'approved'"
         elsewhere = await another("garage")
@@ -71,6 +74,7 @@ async def test_a_job_waits_without_a_worker_and_goes_on_with_its_signal(
         assert not await elsewhere.send(handle.id, "approved", Decision("nobody"), msg_id="1")
         await handle.send("approved", Decision("bob"))
         assert await handle.value(timeout=60) == ["ann", "bob", "early"]
+        assert (await behind.outcome(timeout=60)).state == "completed"
     assert done == ["before", "after"]
     assert set(starts) == {1}
     assert await traces(queue) == 0
