@@ -11,7 +11,7 @@ from typing import Final, Literal
 import msgspec
 
 from pelton.api import Outgoing
-from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.naming import CALLS, QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions
 from pelton.queue.model.states import NOTHING, Ending, FlowPlace, Outcome
 
@@ -135,7 +135,9 @@ def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
 def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgoing:
     """Return the message that is stored with the outcome of a job of a flow, or of a called one, or before it."""
     if (caller := place.caller) is not None:
-        return Outgoing(QueueNames(caller[0]).call_ended_subject(caller[1], outcome.id), encode_record(outcome.state))
+        return Outgoing(
+            QueueNames(caller[0]).memory_subject(caller[1], "signal", CALLS, outcome.id), encode_record(outcome.state)
+        )
     return Outgoing(names.flow_told(place.flow, outcome.id), encode_record(node_end(place, outcome)))
 
 

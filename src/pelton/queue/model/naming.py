@@ -366,22 +366,6 @@ class QueueNames:
         """Return the filter for the signals of a name, a token."""
         return f"{self.root}.running.job.{job_id}.signal.{name}.*"
 
-    def call_ended_subject(self, caller: str, job_id: str) -> str:
-        """Return the subject of the signal by which a called job tells its end."""
-        return f"{self.root}.running.job.{caller}.signal.{CALLS}.{job_id}"
-
-    def call_subject(self, job_id: str, number: str) -> str:
-        """Return the subject of the record that a job has called another one; ``*`` for all."""
-        return f"{self.root}.running.job.{job_id}.call.{number}"
-
-    def called_subject(self, job_id: str, number: int) -> str:
-        """Return the subject of how a called job has ended, as its caller remembers it."""
-        return f"{self.root}.running.job.{job_id}.called.{number}"
-
-    def calls_wait_subject(self, job_id: str) -> str:
-        """Return the subject of the record that a job waits for those that it has called."""
-        return f"{self.root}.running.job.{job_id}.wait.{CALLS}"
-
     def is_signal(self, subject: str) -> bool:
         """Whether a subject of what a job leaves is that of a signal."""
         return subject.split(".", 6)[5] == "signal"
@@ -391,13 +375,9 @@ class QueueNames:
         tokens = subject.split(".", 7)
         return tokens[4], tokens[6]
 
-    def wait_subject(self, job_id: str, name: str, number: int) -> str:
-        """Return the subject of the record that a job waits for a signal, the ``number``-th of its name."""
-        return f"{self.root}.running.job.{job_id}.wait.{token_of(name)}.{number}"
-
-    def received_subject(self, job_id: str, name: str, number: int) -> str:
-        """Return the subject of what the ``number``-th wait for a signal has received."""
-        return f"{self.root}.running.job.{job_id}.received.{token_of(name)}.{number}"
+    def memory_subject(self, job_id: str, *tokens: str | int) -> str:
+        """Return the subject of what a job has left, such as the record of a wait, by tokens."""
+        return f"{self.root}.running.job.{job_id}.{'.'.join(map(str, tokens))}"
 
     def traces_of(self, job_id: str) -> str:
         """Return the filter for what a job leaves while it runs: its steps, sleeps, signals and progress."""

@@ -117,7 +117,7 @@ class JobCalls:
         await self._steps.make_sure()
         begun = self._begun(calls, known)
         is_late = await self._receive(begun, known)
-        ends = [known.get(self._names.called_subject(self._id, one.number)) for one in calls]
+        ends = [known.get(self._names.memory_subject(self._id, "called", one.number)) for one in calls]
         values = [None if end is None else _value_of(one, end) for one, end in zip(calls, ends, strict=True)]
         for value in values:
             if isinstance(value, JobFailedError) and not return_exceptions:
@@ -143,7 +143,7 @@ class JobCalls:
         """Return where the jobs are that were called before."""
         begun: dict[CalledJob[Any], CallRecord] = {}
         for one in calls:
-            if (step := known.get(self._names.call_subject(self._id, f"{one.number}"))) is not None:
+            if (step := known.get(self._names.memory_subject(self._id, "call", one.number))) is not None:
                 begun[one] = record = _record(step.result)
                 if record.job != one.call.job:
                     raise ConfigError(
@@ -156,7 +156,7 @@ class JobCalls:
         """Remember how called jobs have ended; return whether one has told so whose outcome is not stored."""
         is_late, kept = False, list[Outgoing]()
         for one, record in begun.items():
-            subject = self._names.called_subject(self._id, one.number)
+            subject = self._names.memory_subject(self._id, "called", one.number)
             if subject in known or record.id not in self._steps.told:
                 continue
             names = QueueNames(record.queue)
@@ -181,7 +181,7 @@ class JobCalls:
                 await home.time.refresh(home.names.jobs)
             job = self._message_of(one, home)
             record = CallRecord(home.name, job_id_in(job.data, 0), one.call.job, one.is_detached)
-            subject = self._names.call_subject(self._id, f"{one.number}")
+            subject = self._names.memory_subject(self._id, "call", one.number)
             known[subject] = step = StepRecord(result=msgspec.Raw(_encode(record)), by=self._steps.by)
             jobs.append(job)
             records.append(Outgoing(subject, _encode(step)))
@@ -223,7 +223,10 @@ class JobCalls:
         """Give the job back until ``enough`` of those that it waits for have ended; for ``limit`` seconds at most."""
         wanted = len(self._steps.told) + enough if limit is None else 0
         last = max((seq for seq in self._steps.told.values()), default=0)
-        subject, reason = self._names.calls_wait_subject(self._id), f"it waits for {number} jobs that it has called"
+        subject, reason = (
+            self._names.memory_subject(self._id, "wait", CALLS),
+            f"it waits for {number} jobs that it has called",
+        )
         await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit, wanted)
 
 
@@ -239,9 +242,9 @@ def _value_of(called: CalledJob[Any], ended: StepRecord) -> Any:
 
 async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> AsyncGenerator[CallRecord]:
     """Iterate over the jobs that a job has called and still waits for, and that are not to go on without it."""
-    async with aclosing(stored_messages(stream, names.call_subject(job_id, "*"))) as stored:
+    async with aclosing(stored_messages(stream, names.memory_subject(job_id, "call", "*"))) as stored:
         async for one in stored:
             record = _record(_step(one.data).result)
-            number = int(one.subject.rpartition(".")[2])
-            if not record.is_detached and await last_of(stream, names.called_subject(job_id, number)) is None:
+            number = one.subject.rpartition(".")[2]
+            if not record.is_detached and await last_of(stream, names.memory_subject(job_id, "called", number)) is None:
                 yield record

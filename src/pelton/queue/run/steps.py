@@ -210,8 +210,11 @@ class JobSteps:
             return await self._receive(name, number, kind, limit, default)
 
     async def _receive(self, name: str, number: int, kind: Any, limit: float | None, default: object) -> Any:
-        names, job_id = self._queue.names, self._records.id
-        subject, wait = names.received_subject(job_id, name, number), names.wait_subject(job_id, name, number)
+        names, job_id, token = self._queue.names, self._records.id, token_of(name)
+        subject, wait = (
+            names.memory_subject(job_id, "received", token, number),
+            names.memory_subject(job_id, "wait", token, number),
+        )
         known, stream = await self.known_steps(), await self._queue.jet.stream(names.running)
         if (received := known.get(subject)) is None:
             await self.make_sure()
@@ -220,10 +223,10 @@ class JobSteps:
             if record is None:
                 record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self.by)
             last = self._received.get(name, 0)
-            signal = await next_of(stream, names.signal_subject(job_id, name, "*"), last + 1)
+            signal = await next_of(stream, names.signals_of(job_id, token), last + 1)
             if signal is None and not (record.until and record.until - now <= _TIMELY_NS):
                 left = (record.until - now) / 1e9 if record.until else None
-                await self.wait_on(f"it waits for signal {name!r}", token_of(name), wait, record, last, left)
+                await self.wait_on(f"it waits for signal {name!r}", token, wait, record, last, left)
             # Read now: one of another type is not received, and waits for a version of the function that reads it.
             data = self._signal_of(name, kind, signal.data or NOTHING) if signal is not None else NOTHING
             received = StepRecord(result=data, by=self.by, until=record.until, seq=0 if signal is None else signal.seq)
