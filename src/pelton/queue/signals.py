@@ -20,7 +20,6 @@ from pelton.api import (
 )
 from pelton.jet import ack_of
 from pelton.jet.stream import last_of
-from pelton.queue.model.flow_records import encode_record
 from pelton.queue.model.limits import Order
 from pelton.queue.model.naming import CALLS
 from pelton.queue.reactor import FlowReactor, Reactor
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
 _AT_ONCE: Final = 64
 _SOON_S: Final = 0.02
 _LATER_S: Final = 2.0
-_COMPLETED: Final = encode_record("completed")
+_COMPLETED: Final = b'"state":"completed"'
 
 
 class SignalReactor(Reactor):
@@ -74,7 +73,7 @@ class SignalReactor(Reactor):
 
     async def _carry_on(self, job_id: str, name: str, signals: Sequence[Delivered]) -> bool:
         """Have a job delivered if it waits for these signals; return False if that can't be done yet."""
-        is_urgent = name != CALLS or any(signal.data != _COMPLETED for signal in signals)
+        is_urgent = name != CALLS or any(_COMPLETED not in signal.data for signal in signals)
         try:
             waited = await self._recall.by_signal(job_id, name, signals[-1].seq, is_urgent=is_urgent)
         except (WrongLastSequenceError, AckRejectedError, ConsumerNotFoundError):

@@ -136,7 +136,7 @@ def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgo
     """Return the message that is stored with the outcome of a job of a flow, or of a called one, or before it."""
     if (caller := place.caller) is not None:
         return Outgoing(
-            QueueNames(caller[0]).memory_subject(caller[1], "signal", CALLS, outcome.id), encode_record(outcome.state)
+            QueueNames(caller[0]).memory_subject(caller[1], "signal", CALLS, outcome.id), encode_record(outcome)
         )
     return Outgoing(names.flow_told(place.flow, outcome.id), encode_record(node_end(place, outcome)))
 

@@ -372,7 +372,8 @@ class QueueNames:
 
     def signal_in(self, subject: str) -> tuple[str, str]:
         """Return the id of the job, and the token of the name, that the subject of a signal has."""
-        tokens = subject.split(".", 7)
+        # Anybody may have published it.
+        tokens = [*subject.split(".", 7), ""]
         return tokens[4], tokens[6]
 
     def memory_subject(self, job_id: str, *tokens: str | int) -> str:

@@ -3,7 +3,7 @@
 Design (docs/decisions/0040): The id and the place of a called job follow from its caller and the number of the call, as
 those of a node of a flow do. In a store file it is stored together with the record that it is called; on a cluster
 before that, where its place, or its message id, refuses it a second time. Its end is a signal to its caller, by which
-the caller is due again; what the signal says is looked up in the history, which alone counts.
+the caller is due again. It has the outcome, which is looked up in the history, where the first one counts.
 
 Calls are told apart by their order, so a function has to make them in the same order each time.
 """
@@ -24,7 +24,7 @@ from pelton.queue.model.naming import CALLS, QueueNames
 from pelton.queue.model.options import whole
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import FlowPlace, StepRecord, decode_outcome
-from pelton.queue.scan import stored_messages
+from pelton.queue.scan import stored_messages, unfinished_job
 
 if TYPE_CHECKING:
     from pelton.jet import Stream
@@ -159,16 +159,25 @@ class JobCalls:
             subject = self._names.memory_subject(self._id, "called", one.number)
             if subject in known or record.id not in self._steps.told:
                 continue
-            names = QueueNames(record.queue)
-            stored = await last_of(await self._queue.jet.stream(names.history), names.outcomes_of(record.id))
-            if stored is None:
+            if (outcome := await self._outcome_of(record, self._steps.told[record.id][1])) is None:
                 is_late = True
                 continue
-            known[subject] = step = StepRecord(result=msgspec.Raw(stored.data), by=self._steps.by)
+            known[subject] = step = StepRecord(result=msgspec.Raw(outcome), by=self._steps.by)
             kept.append(Outgoing(subject, _encode(step)))
         if kept:
             await self._steps.keep(*kept)
         return is_late
+
+    async def _outcome_of(self, record: CallRecord, told: bytes) -> bytes | None:
+        """Return the outcome that counts; None if it is about to be stored."""
+        names, jet = QueueNames(record.queue), self._queue.jet
+        history = await jet.stream(names.history)
+        # Mostly the first is right, and quicker.
+        for subject in (names.ending_subject(decode_outcome(told).state, record.id), names.outcomes_of(record.id)):
+            if (stored := await last_of(history, subject)) is not None:
+                return stored.data
+        # Removed from the history, if the job is not there either.
+        return told if await unfinished_job(await jet.stream(names.jobs), names, record.id) is None else None
 
     # --- calling
 
@@ -222,7 +231,7 @@ class JobCalls:
     async def _wait(self, number: int, enough: int, limit: float | None) -> NoReturn:
         """Give the job back until ``enough`` of those that it waits for have ended; for ``limit`` seconds at most."""
         wanted = len(self._steps.told) + enough if limit is None else 0
-        last = max((seq for seq in self._steps.told.values()), default=0)
+        last = max((seq for seq, _ in self._steps.told.values()), default=0)
         subject, reason = (
             self._names.memory_subject(self._id, "wait", CALLS),
             f"it waits for {number} jobs that it has called",

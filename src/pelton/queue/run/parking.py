@@ -279,7 +279,7 @@ class Recall:
             # It is about to be delivered.
             return True
         recalled = msgspec.structs.replace(job.delivery, recalled_by=seq)
-        claim = self._instead(job, msgspec.structs.replace(job.record, put_off=recalled, retry_at=0))
+        claim = self._instead(job, msgspec.structs.replace(job.record, put_off=recalled, retry_at=0, waits=""))
         settled = Settled((claim,), job.delivery.nak())
         await self._queue.backend.settle_once(settled, self._queue.names.jobs, job.delivery.consumer)
         return True

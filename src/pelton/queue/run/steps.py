@@ -108,8 +108,8 @@ class JobSteps:
         self._waits: dict[str, int] = {}
         self._received: dict[str, int] = {}
         self._turns: dict[str, asyncio.Lock] = {}
-        # The called jobs that have told their ends, and the sequences of these signals.
-        self.told: dict[str, int] = {}
+        # The called jobs that have told their ends, with the sequences of these signals, and the outcomes.
+        self.told: dict[str, tuple[int, bytes]] = {}
         self._calls: JobCalls | None = None
         self.is_used = False
 
@@ -317,7 +317,7 @@ class JobSteps:
             async for message in stored:
                 if names.is_signal(message.subject):
                     if names.signal_in(message.subject)[1] == CALLS:
-                        self.told[message.subject.rpartition(".")[2]] = message.seq
+                        self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
                 elif message.subject != progress:
                     record = _step(message.data)
                     if record.until and isinstance(message, Delivered):
