@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from typing import Any
 
 import pelton
 from pelton import ConfigError, Jet, JobFailedError
 from pelton.queue import JobContext, Queue
-from tests.queue.conftest import ON_BOTH
+from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, working
 from tests.queue.run.test_signals import until_waiting
 from tests.queue.run.test_steps import BOTH_KINDS, traces
@@ -130,6 +131,37 @@ async def test_what_a_job_waits_for_is_cancelled_with_it(jet: Jet) -> None:
         ("broken", "failed"): 1,
         ("fails", "failed"): 1,
     }
+
+
+async def test_a_job_waits_for_the_version_that_made_its_calls(queue: Queue, another: OpenQueue) -> None:
+    def declare(opened: Queue, first: str) -> None:
+        @opened.job
+        async def one(context: JobContext) -> str:
+            return await context.wait_for("go", str)
+
+        @opened.job
+        async def two() -> str:
+            return "two"
+
+        @opened.job(max_attempts=1)
+        async def caller(context: JobContext) -> str:
+            return await context.call(one if first == "one" else two)
+
+    declare(queue, "one")
+    newer = await another("garage")
+    declare(newer, "two")
+    handle = await queue.enqueue("caller")
+    async with working(queue):
+        await until_waiting(queue, handle.id)
+        [child] = [info.id async for info in queue.jobs() if info.job == "one"]
+        await until_waiting(queue, child)
+    await queue.send(child, "go", "one")
+    async with working(newer):
+        while "was of 'one' before" not in (await handle.info()).last_error:
+            await asyncio.sleep(0.01)
+    assert (await handle.info()).attempt == 0, "given back, not failed"
+    async with working(queue):
+        assert await handle.value(timeout=60) == "one"
 
 
 async def test_calls_that_cannot_be_made_are_refused(keyed: Queue) -> None:

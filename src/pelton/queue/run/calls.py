@@ -5,7 +5,8 @@ those of a node of a flow do. In a store file it is stored together with the rec
 before that, where its place, or its message id, refuses it a second time. Its end is a signal to its caller, by which
 the caller is due again. It has the outcome, which is looked up in the history, where the first one counts.
 
-Calls are told apart by their order, so a function has to make them in the same order each time.
+Calls are told apart by their order, so a function has to make them in the same order each time. A job that was begun by
+another version of its function waits for a worker that has that.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from pelton.api import ConfigError, JobFailedError, Outgoing, PeltonError, WrongLastSequenceError
+from pelton.api import ConfigError, JobArgumentsError, JobFailedError, Outgoing, PeltonError, WrongLastSequenceError
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import QueueWithJobs, announce_messages, ring
 from pelton.queue.job_message import JobMessage
@@ -87,7 +88,8 @@ class JobCalls:
         self._queue = queue
         self._id = records.id
         self._key = records.envelope.key
-        self._what = f"job {records.id} ({records.envelope.job!r})"
+        self._job = records.envelope.job
+        self._what = f"job {records.id} ({self._job!r})"
         self.number: int = 0
 
     def new(self, call: JobCall) -> CalledJob[Any]:
@@ -146,10 +148,9 @@ class JobCalls:
             if (step := known.get(self._names.memory_subject(self._id, "call", one.number))) is not None:
                 begun[one] = record = _record(step.result)
                 if record.job != one.call.job:
-                    raise ConfigError(
-                        f"{self._what}: its call {one.number} is of {one.call.job!r}, and was of {record.job!r} "
-                        "before: make calls in the same order each time"
-                    )
+                    # Of another version of the function: given back, it waits for a worker that has that.
+                    was = f"its call {one.number} is of {one.call.job!r}, and was of {record.job!r} before"
+                    raise JobArgumentsError(self._job, was, is_stored=True)
         return begun
 
     async def _receive(self, begun: dict[CalledJob[Any], CallRecord], known: dict[str, StepRecord]) -> bool:
