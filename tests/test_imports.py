@@ -148,8 +148,12 @@ PLANNED = {
     ("flows.py", "atomic_batches"),
     # Whether settlements share a transaction, and so wait for each other.
     ("run/worker.py", "atomic_batches"),
-    # Whether only the clock tells that a lease is lost.
+    # Whether only the clock tells that a lease is lost, and a delivery that is due is left alone.
     ("run/leased_jobs.py", "refuses_late_acks"),
+    ("run/parking.py", "refuses_late_acks"),
+    # Whether records of a job are stored together, and called jobs with the records that they are called.
+    ("run/steps.py", "atomic_batches"),
+    ("run/calls.py", "atomic_batches"),
 }
 
 

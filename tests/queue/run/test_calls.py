@@ -97,7 +97,7 @@ async def test_what_a_job_waits_for_is_cancelled_with_it(jet: Jet) -> None:
 
     @queue.job
     async def top(context: JobContext) -> None:
-        await context.gather(context.call(middle), context.call(forever).detached())
+        await context.gather(context.call(middle), context.call(forever).detach())
 
     @queue.job(max_attempts=1)
     async def fails(context: JobContext) -> None:

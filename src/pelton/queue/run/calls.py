@@ -62,7 +62,7 @@ class CalledJob(Generic[R_co]):
     def __await__(self) -> Generator[Any, None, R_co]:
         return self._calls.value(self).__await__()
 
-    def detached(self) -> CalledJob[R_co]:
+    def detach(self) -> CalledJob[R_co]:
         """Let the job go on if its caller ends before it: otherwise it is cancelled then."""
         self.is_detached = True
         return self
@@ -117,7 +117,7 @@ class JobCalls:
         room = len(calls) if at_once is None else whole(f"{self._what}: at_once of gather()", at_once)
         known = await self._steps.known_steps()
         await self._steps.make_sure()
-        begun = self._begun(calls, known)
+        begun = self._known_calls(calls, known)
         is_late = await self._receive(begun, known)
         ends = [known.get(self._names.memory_subject(self._id, "called", one.number)) for one in calls]
         values = [None if end is None else _value_of(one, end) for one, end in zip(calls, ends, strict=True)]
@@ -141,7 +141,9 @@ class JobCalls:
     def _names(self) -> QueueNames:
         return self._queue.names
 
-    def _begun(self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]) -> dict[CalledJob[Any], CallRecord]:
+    def _known_calls(
+        self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]
+    ) -> dict[CalledJob[Any], CallRecord]:
         """Return where the jobs are that were called before."""
         begun: dict[CalledJob[Any], CallRecord] = {}
         for one in calls:

@@ -247,7 +247,7 @@ class JobContext(RunContext):
 
         It is enqueued once, however often this job starts. Until it has ended, this job is given back, as in
         :meth:`wait_for`; then this returns its value, or raises JobFailedError, now and in later attempts. If this job
-        ends before it, it is cancelled, unless the call is `CalledJob.detached`. Calls are told apart by their order.
+        ends before it, it is cancelled, unless the call is `CalledJob.detach`. Calls are told apart by their order.
         For async jobs. Raises JobArgumentsError, ConfigError.
         """
         return self._steps_for("call()").calls.new(job.bind(*args, **kwargs))
