@@ -269,7 +269,7 @@ class JobHandle(Generic[R_co]):
         return await self._lookup.cancel(self.id, reason=reason)
 
     async def send(self, name: str, value: object = None, *, msg_id: str = "") -> bool:
-        """Send a signal to the job, from any process; see :meth:`Queue.send`.
+        """Send a signal to the job, from any process, once for each ``msg_id``; see :meth:`Queue.send`.
 
         Raises JobEndedError, JobNotFoundError, ConfigError.
         """

@@ -283,11 +283,9 @@ class QueueWithSteering:
         return await self._steering.cancel(job_id, reason=reason)
 
     async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
-        """Send a signal to a job, from any process: what its `JobContext.wait_for` with this ``name`` receives.
+        """Send a ``value``, as JSON, to `JobContext.wait_for` of a job, by a ``name``.
 
-        ``value`` travels as JSON. It waits if the job does not wait for it yet, and ends with the job if it is never
-        waited for. Return False if one of this name and ``msg_id`` was sent to the job before: then nothing is sent.
-        Raises JobEndedError, JobNotFoundError, ConfigError.
+        False: this ``msg_id`` was sent before. Raises JobEndedError, JobNotFoundError, ConfigError.
         """
         return await self._steering.send(job_id, name, value, msg_id=msg_id)
 
@@ -301,14 +299,14 @@ class QueueWithSteering:
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``.
 
-        They may start at once, also those that workers have met meanwhile. Raises ConfigError.
+        They may start at once. Raises ConfigError.
         """
         await _pause(self._context, key, job, over=True)
 
     async def drain(self, *, timeout: Seconds | None = None) -> None:
         """Pause the queue, and return when nobody holds a job: its workers finish theirs, and take nothing more.
 
-        For a deployment, a backup, a migration; :meth:`resume` continues. On a cluster, jobs that claims hold are not
+        :meth:`resume` continues. On a cluster, jobs that claims hold are not
         waited for, and a worker that has died is for 30 s. Raises TimeoutError after ``timeout`` seconds, and leaves
         the queue paused; ConfigError.
         """

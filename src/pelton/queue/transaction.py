@@ -198,9 +198,9 @@ class QueueInTransaction:
         return (await self._transaction._enqueue([(self._queue, call)]))[0]  # one class in two
 
     async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
-        """Send a signal to a job with the commit, as :meth:`Queue.send` does; whether it has ended is not looked at.
+        """Send a signal to a job with the commit, once for each ``msg_id``, as :meth:`Queue.send` does.
 
-        Raises ConfigError.
+        Whether the job has ended is not looked at. Raises ConfigError.
         """
         signal = signal_message(self._queue._enqueuer.queue, job_id, name, value, msg_id)
         [answer] = await self._transaction._port().publish_apart([signal])
