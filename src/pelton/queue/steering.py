@@ -304,7 +304,7 @@ class QueueWithSteering:
         await _pause(self._context, key, job, over=True)
 
     async def drain(self, *, timeout: Seconds | None = None) -> None:
-        """Pause the queue, and return when nobody holds a job: its workers finish theirs, and take nothing more.
+        """Pause the queue, and return when no worker holds a job.
 
         :meth:`resume` continues. On a cluster, jobs that claims hold are not
         waited for, and a worker that has died is for 30 s. Raises TimeoutError after ``timeout`` seconds, and leaves

@@ -30,6 +30,7 @@ from pelton.queue.scan import stored_messages, unfinished_job
 if TYPE_CHECKING:
     from pelton.jet import Stream
     from pelton.queue.job import JobCall
+    from pelton.queue.model.options import JobOptions
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.steps import JobSteps
@@ -129,7 +130,8 @@ class JobCalls:
         waits = [one for one, end in zip(calls, ends, strict=True) if end is None]
         new = [one for one in waits if one not in begun]
         begins = new[: max(room - (len(waits) - len(new)), 0)]
-        await self._begin(begins, known)
+        if await self._begin(begins, known):
+            return await self.gather(calls, at_once, return_exceptions=return_exceptions)
         # It starts again when all have ended that it waits for, or enough for others to take their place.
         unfinished = len(waits) - len(new) + len(begins)
         enough = unfinished if len(begins) == len(new) else unfinished // _REFILL or 1
@@ -184,9 +186,14 @@ class JobCalls:
 
     # --- calling
 
-    async def _begin(self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]) -> None:
-        """Enqueue jobs, and remember where they are."""
-        jobs, records = list[Outgoing](), list[Outgoing]()
+    async def _begin(self, calls: Sequence[CalledJob[Any]], known: dict[str, StepRecord]) -> bool:
+        """Enqueue jobs, and remember where they are; return whether one has ended already.
+
+        On a cluster, an attempt that died may have enqueued some, and could not remember it: they are not enqueued
+        again.
+        """
+        jobs: list[tuple[QueueContext, Outgoing, JobOptions]] = []
+        records: list[Outgoing] = []
         for one in calls:
             home = self._home_of(one.call)
             if one.call.options.is_timed:
@@ -195,15 +202,15 @@ class JobCalls:
             record = CallRecord(home.name, job_id_in(job.data, 0), one.call.job, one.is_detached)
             subject = self._names.memory_subject(self._id, "call", one.number)
             known[subject] = step = StepRecord(result=msgspec.Raw(_encode(record)), by=self._steps.by)
-            jobs.append(job)
             records.append(Outgoing(subject, _encode(step)))
-        if not jobs:
-            return
-        await self._store(jobs, records)
-        for one, job in zip(calls, jobs, strict=True):
-            home = self._home_of(one.call)
+            if record.id not in self._steps.told:
+                jobs.append((home, job, one.call.options))
+        if records:
+            await self._store([job for _, job, _ in jobs], records)
+        for home, job, options in jobs:
             await announce_messages(home, (job,))
-            await ring(home, (one.call.options,))
+            await ring(home, (options,))
+        return len(jobs) < len(records)
 
     async def _store(self, jobs: Sequence[Outgoing], records: Sequence[Outgoing]) -> None:
         if self._queue.backend.planning.atomic_batches:
