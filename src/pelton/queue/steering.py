@@ -277,8 +277,8 @@ class QueueWithSteering:
         """Cancel a job, from any process, for a ``reason``; return False if it had ended otherwise.
 
         A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
-        function is cancelled, and one on a thread sees ``JobContext.cancelled``; its outcome says how it ended. Raises
-        JobNotFoundError, ConfigError.
+        function is cancelled, and one on a thread sees ``JobContext.cancelled``. So are the jobs that it waits for.
+        Raises JobNotFoundError, ConfigError.
         """
         return await self._steering.cancel(job_id, reason=reason)
 
@@ -299,7 +299,7 @@ class QueueWithSteering:
     async def resume(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start jobs again that :meth:`pause` has held up, with the same ``key`` or ``job``.
 
-        They may start at once. Raises ConfigError.
+        Raises ConfigError.
         """
         await _pause(self._context, key, job, over=True)
 
