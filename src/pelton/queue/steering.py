@@ -274,7 +274,7 @@ class QueueWithSteering:
     _steering: Steering
 
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
-        """Cancel a job, from any process, for a ``reason``; return False if it had ended otherwise.
+        """Cancel a job, for a ``reason``; return False if it had ended otherwise.
 
         A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
         function is cancelled, and one on a thread sees ``JobContext.cancelled``. So are the jobs that it waits for.
