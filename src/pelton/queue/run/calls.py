@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from pelton.jet import Stream
     from pelton.queue.job import JobCall
     from pelton.queue.model.options import JobOptions
-    from pelton.queue.model.records import AttemptRecords
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.steps import JobSteps
 
@@ -84,9 +83,10 @@ _record: Final = msgspec.json.Decoder(CallRecord).decode
 class JobCalls:
     """The calls of other jobs by one attempt."""
 
-    def __init__(self, steps: JobSteps, queue: QueueContext, records: AttemptRecords) -> None:
+    def __init__(self, steps: JobSteps) -> None:
+        records = steps.records
         self._steps = steps
-        self._queue = queue
+        self._queue: QueueContext = steps.queue
         self._id = records.id
         self._key = records.envelope.key
         self._job = records.envelope.job

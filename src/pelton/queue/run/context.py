@@ -10,13 +10,13 @@ from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.job_message import RunContext
 from pelton.queue.model.states import FlowPlace
+from pelton.queue.run.calls import CalledJob, JobCalls
 from pelton.queue.run.steps import RAISES
 
 if TYPE_CHECKING:
     from pelton.api.tracing import Tracing
     from pelton.queue.job import JobDefinition, JobWithOptions
     from pelton.queue.model.records import AttemptRecords
-    from pelton.queue.run.calls import CalledJob
     from pelton.queue.run.steps import JobSteps
     from pelton.queue.transaction import JobTransaction, Transaction
 
@@ -58,9 +58,9 @@ class JobContext(RunContext):
     """
 
     __slots__ = (
-        "_cancelled", "_emitted", "_jet", "_lost", "_make_notes", "_make_steps", "_notes", "_open_transaction",
-        "_state", "_steps", "_stopping", "attempt", "enqueued_at", "flow", "id", "job", "key", "last_error", "meta",
-        "queue", "token", "tracing", "worker",
+        "_calls", "_cancelled", "_emitted", "_jet", "_lost", "_make_notes", "_make_steps", "_notes",
+        "_open_transaction", "_state", "_steps", "_stopping", "attempt", "enqueued_at", "flow", "id", "job", "key",
+        "last_error", "meta", "queue", "token", "tracing", "worker",
     )  # fmt: skip
 
     def __init__(
@@ -98,6 +98,7 @@ class JobContext(RunContext):
         self._make_steps = make_steps
         self._make_notes: Callable[[], TellsProgress] | None = make_notes
         self._steps: JobSteps | None = None
+        self._calls: JobCalls | None = None
         self._notes: TellsProgress | None = None
 
     @property
@@ -250,7 +251,7 @@ class JobContext(RunContext):
         ends before it, it is cancelled, unless the call is `CalledJob.detach`. Calls are told apart by their order.
         For async jobs. Raises JobArgumentsError, ConfigError.
         """
-        return self._steps_for("call()").calls.new(job.bind(*args, **kwargs))
+        return self._calls_for("call()").new(job.bind(*args, **kwargs))
 
     def gather(
         self, *calls: CalledJob[R], at_once: int | None = None, return_exceptions: bool = False
@@ -261,8 +262,7 @@ class JobContext(RunContext):
         JobFailedError, and the others are cancelled if this job then ends; with ``return_exceptions``, errors are
         returned among the values. Raises ConfigError.
         """
-        steps = self._steps_for("gather()")
-        return steps.calls.gather(calls, at_once, return_exceptions=return_exceptions)
+        return self._calls_for("gather()").gather(calls, at_once, return_exceptions=return_exceptions)
 
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
@@ -287,6 +287,11 @@ class JobContext(RunContext):
             self._steps = self._make_steps()
         return self._steps
 
+    def _calls_for(self, what: str) -> JobCalls:
+        if self._calls is None:
+            self._calls = JobCalls(self._steps_for(what))
+        return self._calls
+
     @property
     def has_left(self) -> bool:
         """Whether this attempt may have left steps or progress; for the worker."""
@@ -295,7 +300,7 @@ class JobContext(RunContext):
     @property
     def has_called(self) -> bool:
         """Whether this attempt has called other jobs; for the worker."""
-        return self._steps is not None and self._steps.has_called
+        return self._calls is not None and self._calls.number > 0
 
     def end(self) -> Awaitable[None]:
         """Wait for the threads of steps, which can't be stopped; for the worker."""

@@ -49,7 +49,6 @@ from pelton.queue.model.naming import CALLS, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import NOTHING, StepRecord
-from pelton.queue.run.calls import JobCalls
 from pelton.queue.scan import deliveries
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
@@ -78,8 +77,8 @@ class JobSteps:
     is_used: bool
 
     __slots__ = (
-        "_calls", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_queue",
-        "_received", "_records", "_sleeps", "_threads", "_turns", "_used", "_waits", "by", "is_used", "told",
+        "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap",
+        "_received", "_sleeps", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records", "told",
     )  # fmt: skip
 
     def __init__(
@@ -90,10 +89,10 @@ class JobSteps:
         longest_nap: float,
         fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
     ) -> None:
-        self._queue = queue
+        self.queue = queue
         self._held = held
         self._job = job
-        self._records = records = job.records
+        self.records = records = job.records
         self._longest_nap = longest_nap
         self._fall_asleep = fall_asleep
         self.by: str = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
@@ -110,12 +109,11 @@ class JobSteps:
         self._turns: dict[str, asyncio.Lock] = {}
         # The called jobs that have told their ends, with the sequences of these signals, and the outcomes.
         self.told: dict[str, tuple[int, bytes]] = {}
-        self._calls: JobCalls | None = None
         self.is_used = False
 
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
-        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         done = (await self.known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
@@ -161,20 +159,8 @@ class JobSteps:
             await until_ended(running)
             if running.exception() is None and not inspect.isawaitable(running.result()):
                 late = _try_to_keep(keep(running.result()))
-                await until_ended(self._queue.runtime.spawn(late, f"pelton {self._queue.name} step"))
+                await until_ended(self.queue.runtime.spawn(late, f"pelton {self.queue.name} step"))
             raise
-
-    @property
-    def calls(self) -> JobCalls:
-        """The calls of other jobs."""
-        if self._calls is None:
-            self._calls = JobCalls(self, self._queue, self._records)
-        return self._calls
-
-    @property
-    def has_called(self) -> bool:
-        """Whether other jobs were called."""
-        return self._calls is not None and self._calls.number > 0
 
     async def end(self) -> None:
         """Wait for the threads of all steps, and begin no more."""
@@ -186,40 +172,40 @@ class JobSteps:
         self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step in a transaction that also records it."""
-        subject, codec = self._subject_of(name), _codec_of(function, f"{self._records.envelope.job}, step {name!r}")
+        subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         done = (await self.known_steps()).get(subject)
         if done is not None:
             return codec.decode(done.result)
         await self.make_sure()
-        async with StepTransaction(self._queue.backend, _WRITER_S) as tx:
+        async with StepTransaction(self.queue.backend, _WRITER_S) as tx:
             with self._span(name):
                 result = codec.encode(await function(tx, *args, **kwargs))
             value = codec.decode(result)
             message = self._message(subject, StepRecord(result=result, by=self.by))
-            if (refused := await tx.keep(self._records.delivered, message)) is not None:
+            if (refused := await tx.keep(self.records.delivered, message)) is not None:
                 raise self._lost_error(refused)
         return value
 
     async def wait_for(self, name: str, kind: Any, timeout: Seconds | None, default: object) -> Any:
         """Return the next signal of a name: here, or in a later delivery."""
-        what = f"job {self._records.id}: the name of a signal"
-        limit = None if timeout is None else seconds(f"job {self._records.id}: timeout of wait_for()", timeout)
+        what = f"job {self.records.id}: the name of a signal"
+        limit = None if timeout is None else seconds(f"job {self.records.id}: timeout of wait_for()", timeout)
         # Those for one name receive one after the other.
         async with self._turns.setdefault(checked_text(what, name), asyncio.Lock()):
             number = self._waits[name] = self._waits.get(name, 0) + 1
             return await self._receive(name, number, kind, limit, default)
 
     async def _receive(self, name: str, number: int, kind: Any, limit: float | None, default: object) -> Any:
-        names, job_id, token = self._queue.names, self._records.id, token_of(name)
+        names, job_id, token = self.queue.names, self.records.id, token_of(name)
         subject, wait = (
             names.memory_subject(job_id, "received", token, number),
             names.memory_subject(job_id, "wait", token, number),
         )
-        known, stream = await self.known_steps(), await self._queue.jet.stream(names.running)
+        known, stream = await self.known_steps(), await self.queue.jet.stream(names.running)
         if (received := known.get(subject)) is None:
             await self.make_sure()
-            await self._queue.time.refresh(names.jobs)
-            now, record = self._queue.time.now(), known.get(wait)
+            await self.queue.time.refresh(names.jobs)
+            now, record = self.queue.time.now(), known.get(wait)
             if record is None:
                 record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self.by)
             last = self._received.get(name, 0)
@@ -236,7 +222,7 @@ class JobSteps:
             self._received[name] = received.seq
             return ResultCodec(name, kind).decode(received.result)
         if default is RAISES:
-            raise SignalTimeoutError(job_id, self._records.envelope.job, name, limit or 0.0)
+            raise SignalTimeoutError(job_id, self.records.envelope.job, name, limit or 0.0)
         return default
 
     def _signal_of(self, name: str, kind: Any, data: bytes | msgspec.Raw) -> msgspec.Raw:
@@ -245,7 +231,7 @@ class JobSteps:
             ResultCodec(name, kind).decode(data)
         except (JobResultError, *UNREADABLE) as error:
             raise JobArgumentsError(
-                self._records.envelope.job, f"signal {name!r} is not {kind!r}: {error}", is_stored=True
+                self.records.envelope.job, f"signal {name!r} is not {kind!r}: {error}", is_stored=True
             ) from None
         return msgspec.Raw(data)
 
@@ -256,13 +242,13 @@ class JobSteps:
 
         Also after ``left`` seconds. ``wanted``: until so many are there, or one that is urgent.
         """
-        names, is_given = self._queue.names, not self._held.by_clock
-        await prepare_signals(self._queue)
+        names, is_given = self.queue.names, not self._held.by_clock
+        await prepare_signals(self.queue)
         if not is_given:
             self._held.confirm_waits()
         condition = {
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(last),
-            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self._records.id, signal),
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self.records.id, signal),
         }
         delay = _LONGEST_SLEEP_S if left is None else min(left, _LONGEST_SLEEP_S)
         why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given, wanted=wanted)
@@ -273,16 +259,16 @@ class JobSteps:
 
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
-        what = f"job {self._records.id}: the seconds of sleep()"
+        what = f"job {self.records.id}: the seconds of sleep()"
         if (limit := seconds(what, duration)) > _LONGEST_SLEEP_S:
             raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
         self._sleeps += 1
-        subject = self._queue.names.sleep_subject(self._records.id, name or f"{self._sleeps}")
+        subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
-        record, clock = (await self.known_steps()).get(subject), self._queue.clock
+        record, clock = (await self.known_steps()).get(subject), self.queue.clock
         await self.make_sure()
-        await self._queue.time.refresh(self._queue.names.jobs)
-        now = self._queue.time.now()
+        await self.queue.time.refresh(self.queue.names.jobs)
+        now = self.queue.time.now()
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
         left = min((until - now) / 1e9, limit)
@@ -306,14 +292,14 @@ class JobSteps:
                     if not is_busy(error):
                         raise
                     await self.make_sure()
-                    await self._queue.clock.sleep(ASK_AGAIN_S)
+                    await self.queue.clock.sleep(ASK_AGAIN_S)
         return self._done
 
     async def _read(self) -> dict[str, StepRecord]:
-        names, found = self._queue.names, dict[str, StepRecord]()
-        progress = names.progress_subject(self._records.id)
-        stream = await self._queue.jet.stream(names.running)
-        async with aclosing(deliveries(stream, names.traces_of(self._records.id))) as stored:
+        names, found = self.queue.names, dict[str, StepRecord]()
+        progress = names.progress_subject(self.records.id)
+        stream = await self.queue.jet.stream(names.running)
+        async with aclosing(deliveries(stream, names.traces_of(self.records.id))) as stored:
             async for message in stored:
                 if names.is_signal(message.subject):
                     if names.signal_in(message.subject)[1] == CALLS:
@@ -327,53 +313,53 @@ class JobSteps:
 
     async def keep(self, *messages: Outgoing) -> None:
         """Store records while the job is held; in a store file several together. Raises LeaseLostError."""
-        if len(messages) > 1 and not self._queue.backend.planning.atomic_batches:
+        if len(messages) > 1 and not self.queue.backend.planning.atomic_batches:
             for message in messages:
                 await self.keep(message)
             return
         while True:
             await self.make_sure()
             try:
-                await self._held.source.keep(self._records.delivered, *messages)
+                await self._held.source.keep(self.records.delivered, *messages)
             except AckRejectedError as refused:
                 raise self._lost_error(refused) from refused
             except MessageTooLargeError as refused:
                 # Another attempt would do the same work again, and be refused again.
-                raise JobResultError(f"{self._records.envelope.job}, a step", str(refused)) from refused
+                raise JobResultError(f"{self.records.envelope.job}, a step", str(refused)) from refused
             except WrongLastSequenceError as refused:
                 if len(messages) > 1:
                     raise
                 [message] = messages
                 # Ours, if the answer to an earlier try was lost.
-                stored = await last_of(await self._queue.jet.stream(self._queue.names.running), message.subject)
+                stored = await last_of(await self.queue.jet.stream(self.queue.names.running), message.subject)
                 if stored is None or stored.data != message.data:
                     raise self._lost_error(refused) from refused
                 return
             except PeltonError as error:
                 if not is_busy(error):
                     raise
-                await self._queue.clock.sleep(ASK_AGAIN_S)
+                await self.queue.clock.sleep(ASK_AGAIN_S)
             else:
                 return
 
     # --- names and errors
 
     def _subject_of(self, name: str) -> str:
-        checked_text(f"job {self._records.id}: the name of a step", name)
-        subject = self._queue.names.step_subject(self._records.id, name)
+        checked_text(f"job {self.records.id}: the name of a step", name)
+        subject = self.queue.names.step_subject(self.records.id, name)
         self._use(subject, f"step {name!r}")
         return subject
 
     def _use(self, subject: str, what: str) -> None:
         if subject in self._used:
             raise ConfigError(
-                f"job {self._records.id} ({self._records.envelope.job!r}) comes to {what} twice: give each a name of "
+                f"job {self.records.id} ({self.records.envelope.job!r}) comes to {what} twice: give each a name of "
                 "its own, such as 'charge 2'"
             )
         self._used.add(subject)
 
     def _span(self, name: str) -> AbstractContextManager[None]:
-        tracing = self._queue.backend.tracing
+        tracing = self.queue.backend.tracing
         return nullcontext() if tracing is None else tracing.stepping(name)
 
     def _message(self, subject: str, record: StepRecord) -> Outgoing:
@@ -383,14 +369,14 @@ class JobSteps:
         if self._held.is_doubtful(self._job):
             raise self._lost_error("")
         if self._is_over:
-            raise ConfigError(f"job {self._records.id}: its function has returned: await its steps before it does")
+            raise ConfigError(f"job {self.records.id}: its function has returned: await its steps before it does")
 
     async def make_sure(self) -> None:
         await self._held.is_sure(self._job)
         self._check()
 
     def _lost_error(self, why: object) -> LeaseLostError:
-        return LeaseLostError(self._records.id, self._records.envelope.key, str(why))
+        return LeaseLostError(self.records.id, self.records.envelope.key, str(why))
 
 
 async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
