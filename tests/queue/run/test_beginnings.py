@@ -16,7 +16,7 @@ from pelton.api import PullRequest
 from pelton.queue import JobContext, JobRules, Queue
 from pelton.queue.model.records import with_losses
 from pelton.queue.model.states import Attempt
-from pelton.queue.run import context as context_module
+from pelton.queue.run import steps as steps_module
 from pelton.queue.run.attempt import JobAttempt
 from pelton.queue.run.leased_jobs import LeasedJobs
 from pelton.runtime import SystemClock, system_runtime
@@ -201,13 +201,13 @@ async def test_no_step_begins_whose_lease_may_be_over(
 ) -> None:
     queue, clock = sleepy
     called = list[str]()
-    real = context_module.copy_context
+    real = steps_module.copy_context
 
     def copy_context() -> Context:
         clock.slept = 100.0
         return real()
 
-    monkeypatch.setattr(context_module, "copy_context", copy_context)
+    monkeypatch.setattr(steps_module, "copy_context", copy_context)
 
     @queue.job(max_attempts=2, backoff=FAST)
     async def job(context: JobContext) -> None:
