@@ -75,7 +75,7 @@ class SignalReactor(Reactor):
         """Have a job delivered if it waits for these signals; return False if that can't be done yet."""
         is_urgent = name != CALLS or any(_COMPLETED not in signal.data for signal in signals)
         try:
-            waited = await self._recall.by_signal(job_id, name, signals[-1].seq, is_urgent=is_urgent)
+            waited = await self._recall.by_signals(job_id, name, [one.seq for one in signals], is_urgent=is_urgent)
         except (WrongLastSequenceError, AckRejectedError, ConsumerNotFoundError):
             # It was recalled, or taken, since its record was read.
             waited = True

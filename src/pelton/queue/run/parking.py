@@ -254,8 +254,8 @@ class Recall:
         found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
 
-    async def by_signal(self, job_id: str, name: str, seq: int, *, is_urgent: bool) -> bool | None:
-        """Recall a job if it waits for a signal of this name, a token, and sequence; return whether it did.
+    async def by_signals(self, job_id: str, name: str, seqs: Sequence[int], *, is_urgent: bool) -> bool | None:
+        """Recall a job if it waits for signals of this name, a token, with these sequences; return whether it did.
 
         One that waits for several is recalled when all are there, or by one that ``is_urgent``. None: it can't be done
         yet. Raises PeltonError.
@@ -265,7 +265,7 @@ class Recall:
         if stored is None or job is None or (job.delivery.scope, job.delivery.limit) != (FOR_SIGNAL, name):
             return False
         if job.delivery.recalled_by:
-            return job.delivery.recalled_by != seq or await self._again(job)
+            return job.delivery.recalled_by not in seqs or await self._again(job)
         if job.delivery.wanted and not is_urgent:
             running = await self._queue.jet.stream(self._queue.names.running)
             if await number_of_subjects(running, self._queue.names.signals_of(job_id, name)) < job.delivery.wanted:
@@ -278,7 +278,7 @@ class Recall:
         if not self._queue.backend.planning.refuses_late_acks and job.record.retry_at <= now + _SOON_NS:
             # It is about to be delivered.
             return True
-        recalled = msgspec.structs.replace(job.delivery, recalled_by=seq)
+        recalled = msgspec.structs.replace(job.delivery, recalled_by=seqs[-1])
         claim = self._instead(job, msgspec.structs.replace(job.record, put_off=recalled, retry_at=0, waits=""))
         settled = Settled((claim,), job.delivery.nak())
         await self._queue.backend.settle_once(settled, self._queue.names.jobs, job.delivery.consumer)
