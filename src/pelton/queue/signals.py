@@ -1,4 +1,4 @@
-"""Signals to jobs: sent from anywhere, and what has a job that waits for one go on (docs/decisions/0040).
+"""Signals to jobs: sent from anywhere, and what has a job that waits for one go on (docs/decisions/0041).
 
 A signal is a message beside the steps of its job, so to send one is to publish it. The workers of a queue take signals
 from one durable consumer, once they know that jobs wait for some, and have the job delivered if it waits for this one.

@@ -1,6 +1,6 @@
 """Other jobs as steps of a running one: each is enqueued once, and its value or its error is remembered.
 
-Design (docs/decisions/0040): The id and the place of a called job follow from its caller and the number of the call, as
+Design (docs/decisions/0041): The id and the place of a called job follow from its caller and the number of the call, as
 those of a node of a flow do. In a store file it is stored together with the record that it is called; on a cluster
 before that, where its place, or its message id, refuses it a second time. Its end is a signal to its caller, by which
 the caller is due again. It has the outcome, which is looked up in the history, where the first one counts.

@@ -12,7 +12,7 @@ that did not know of the change yet recalls what it has put off since.
 The record is claimed as the job is delivered, so that nobody recalls what somebody else has recalled or taken. Those
 are left alone that are due in a moment: on servers, a job that is delivered anyway may be before its record is claimed.
 
-**A job that waits for a signal is recalled by it** (docs/decisions/0040). On servers, its record is stored before it is
+**A job that waits for a signal is recalled by it** (docs/decisions/0041). On servers, its record is stored before it is
 given back, and a recall that came between would be undone by that. So its worker notes in the record when it has given
 the job back, and until then, or until its lease must be over, a signal has to come again. There, who recalls a job may
 die after it has claimed the record. Then the signal comes again, and the job is given back once more if nobody has

@@ -6,7 +6,7 @@ result, and an attempt that was replaced can add none. The first delivery of a j
 steps at once, when they come to the first. A sleep is a step, too: the time when it ends, stored as the job is given
 back.
 
-**Signals** (docs/decisions/0040). A wait receives the first signal of its name after the one that the wait before has
+**Signals** (docs/decisions/0041). A wait receives the first signal of its name after the one that the wait before has
 received, and stores it as a step is. If there is none, the job is given back until its timeout, on condition that none
 has come since.
 
