@@ -304,6 +304,28 @@ async def test_two_ways_to_one_hub(started: Started, client_of: ClientOf, tmp_pa
         assert server.leafs.all[0].connects == 1
 
 
+async def test_two_remotes_of_one_hub(started: Started, tmp_path: Path) -> None:
+    """A hub leaves a leaf node that connects again: they would take turns for ever."""
+    (port,) = free_ports(1)
+    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port)):
+        server = await started(leaf_remotes=remotes(port, port))
+
+        async def is_one_connected() -> bool:
+            return sorted("leads back" in reason for reason in await told(server) if reason) == [True]
+
+        await eventually(is_one_connected, True)
+        before = [link.connects for link in server.leafs.all]
+        [other] = [link for link in server.leafs.all if not link.is_open]
+        tried = other.note().attempts
+
+        async def is_tried_again() -> bool:
+            return other.note().attempts > tried + 1
+
+        await eventually(is_tried_again, True)
+        assert [link.connects for link in server.leafs.all] == before
+        assert await is_one_connected()
+
+
 async def test_a_group_with_members_at_two_hubs(started: Started, client_of: ClientOf, tmp_path: Path) -> None:
     """Each message goes to one of them, and each hub gets its members' share, as by a nats-server."""
     first, second = free_ports(2)

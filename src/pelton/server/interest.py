@@ -28,6 +28,7 @@ from pelton.engine.serving import Serving
 from pelton.runtime import Runtime
 from pelton.server.connection import AccountPort
 from pelton.server.router import ClientSubscription, HubSubscription, Receiver
+from pelton.wire.leaf_protocol import HubHello
 
 _log: Final = logging.getLogger("pelton.server")
 _INBOXES: Final = "_INBOX"
@@ -346,6 +347,8 @@ Interest = tuple[str, str]
 class InterestedHub(Receiver, Protocol):
     """The connection to a hub, which is told what changes."""
 
+    @property
+    def hub(self) -> HubHello: ...
     @property
     def subscription_list(self) -> list[ClientSubscription]: ...
     def tell(self, key: Interest, number: int) -> None: ...

@@ -227,6 +227,9 @@ class LeafLink:
             hub = await greeting.hello
             if hub.leafnode_urls is None or not hub.client_id:
                 raise ConfigError(_WRONG_PORT)
+            if any(one.hub.server_id == hub.server_id for one in self.interest.hubs):
+                # It would leave the connection that another remote of this account has.
+                raise ConfigError(LOOP)
             options = credentials_for(self.config, url, hub.nonce, self._introduction())
             connection = LeafConnection(self._host, self._shared, self._host.new_number(), self, hub, options, on_end)
             is_secret = hub.tls_required or parts.scheme == "tls" or tls is not None
