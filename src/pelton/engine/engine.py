@@ -146,7 +146,7 @@ class Engine:
     def publish_committed(self, committed: Committed) -> None:
         """Publish the effects of a transaction of any session: wake pulls and processes, and deliver to subscribers."""
         if committed.changed:
-            if committed.news:
+            if not self._lines.is_empty and committed.news:
                 self._lines.notify(committed.news)
             self._channel.wake_others()
         for subscriber, route, messages in committed.deliveries:

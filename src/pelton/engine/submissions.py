@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from itertools import chain, compress, groupby, islice
 from operator import attrgetter, methodcaller
 from typing import Any, Final, Literal, NamedTuple, cast
@@ -65,6 +66,10 @@ def store(session: Session, messages: Sequence[Outgoing], policy: Policy) -> lis
         if until_refused and isinstance(answers[-1], PeltonError):
             break
     return answers
+
+
+def _store_one(session: Session, message: Outgoing) -> Answer:
+    return store(session, (message,), "apart")[0]
 
 
 def all_stored(answers: list[Answer]) -> list[PubAck]:
@@ -169,7 +174,12 @@ def _only_stream(session: Session, messages: Sequence[Outgoing]) -> StreamLog:
 
 def answer(future: Future, result: object) -> None:
     """Set a result, or an exception, on a future that is not done."""
-    answer_all((future,), (result,))
+    if future.done():
+        return
+    if isinstance(result, Exception):
+        future.set_exception(result)
+    else:
+        future.set_result(result)
 
 
 def answer_all(futures: Iterable[Future], results: Iterable[object]) -> None:
@@ -468,13 +478,16 @@ class Submissions:
         if running_loop() is not self._loop or self._door.entered:
             self._check()
         # Whatever else would refuse it refuses the work that it joins, or is met by the committer.
-        if self._round == self._committer.rounds and (work := self._publishing) is not None:
+        if self._round != self._committer.rounds:
+            # Nothing waits: probably it runs at once, and nothing joins it.
+            self._waits(CallWork(future, partial(_store_one, self._session, message), durable=True))
+        elif (work := self._publishing) is not None:
             work.add_one(message, future)
-            return
-        work = PublishWork(self._session)
-        work.add_one(message, future)
-        if self._waits(work):
-            self._publishing = work
+        else:
+            work = PublishWork(self._session)
+            work.add_one(message, future)
+            if self._waits(work):
+                self._publishing = work
 
     def publish(self, entry: Publishing) -> None:
         """Submit messages."""

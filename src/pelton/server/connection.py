@@ -301,12 +301,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._is_reading = True
         try:
             self.receive(self._shared.take(nbytes))
-        finally:
             # What it is answered at once needs no other round of the loop, nor does what it has sent alone.
-            self._is_reading = False
-            self.flush()
             if self.account is not None and self._shared.is_alone:
+                if self._out:
+                    self.flush()
                 self.account.hurry()
+        finally:
+            self._is_reading = False
+            if self._out:
+                self.flush()
 
     def receive(self, data: bytes) -> None:
         """Carry out what the client sent, as far as it may be carried out now."""

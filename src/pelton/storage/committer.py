@@ -515,8 +515,10 @@ class Committer:
 
     def _settle(self, works: Sequence[Work]) -> None:
         if self._mode == "commit":
-            self._unsynced += [work for work in works if work.durable]
-            self._finish([work for work in works if not work.durable])
+            ended: list[Work] = []
+            for work in works:
+                (self._unsynced if work.durable else ended).append(work)
+            self._finish(ended)
             return
         self._finish(works)
         if self._wal is not None and self._interval_timer is None:

@@ -312,11 +312,6 @@ class StreamState:
         check = self.env.wanted.get(self.id)
         return check is None or check(subject)
 
-    @property
-    def has_changed(self) -> bool:
-        """Whether messages were added or removed since the last announcement to others."""
-        return bool(self.effects.arrived) or self.removals != self.effects.known_removals
-
     # --- rows
 
     def load(self) -> None:

@@ -471,11 +471,12 @@ class Session:
             if len(registry.used) == 1:
                 break
         for log in registry.used:
-            if log.state.has_changed:
+            effects = log.state.effects
+            if effects.arrived or effects.known_removals != log.state.removals:
                 # It was written before the end of the transaction, for example by a roll-up.
                 self.changed = True
                 self.news.note(log, wanted=wanted)
-            if republished := log.state.effects.republished:
+            if republished := effects.republished:
                 self._unsent += republished
                 republished.clear()
 
