@@ -76,6 +76,7 @@ _HOMES = {
         "Queue",
         "QueueInTransaction",
         "QueueWithOptions",
+        "SignalWait",
         "Rate",
         "SyncContextJob",
         "SyncJob",

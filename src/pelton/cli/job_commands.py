@@ -43,7 +43,7 @@ from pelton.queue.model.flow_records import FlowState
 P = TypeVar("P", bound=Any)
 T = TypeVar("T")
 _PAGE_S: Final = 5.0
-_UNFINISHED = ("pending", "scheduled", "held", "running", "retrying")
+_UNFINISHED = ("pending", "scheduled", "waiting", "stuck", "held", "running", "retrying")
 _ENDED = ("completed", "failed", "cancelled", "expired")
 
 

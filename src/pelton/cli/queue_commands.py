@@ -83,6 +83,8 @@ async def _info(jet: Jet, options: argparse.Namespace) -> None:
             "paused jobs": ", ".join(queue.paused_jobs),
             "pending": queue.pending,
             "scheduled": queue.scheduled,
+            "waiting": queue.waiting,
+            "stuck": queue.stuck,
             "held": queue.held,
             **{f"held for {limit or 'a limit that is gone'}": count for limit, count in queue.held_for.items()},
             "running": queue.running,
@@ -166,7 +168,7 @@ async def _report_queue(jet: Jet, options: argparse.Namespace, done: str) -> Non
 async def _purge(jet: Jet, options: argparse.Namespace) -> None:
     queue = await queue_of(jet, options)
     counts = await queue.counts()
-    waiting = counts.pending + counts.scheduled + counts.held + counts.retrying
+    waiting = counts.unfinished - counts.running
     if not waiting:
         write_done(options, {"purged": 0}, f"queue {options.queue} has no waiting jobs")
         return

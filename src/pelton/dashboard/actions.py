@@ -109,7 +109,7 @@ async def do_many(jet: Jet, operation: Operation, name: str, ids: Sequence[str])
 
 async def _count_jobs(jet: Jet, queue: str) -> str:
     found = await observe.queue_summary(jet, queue)
-    waiting = found.pending + found.scheduled + found.held + found.retrying
+    waiting = found.pending + found.scheduled + found.waiting + found.stuck + found.held + found.retrying
     return f"{number_text(waiting)} jobs wait, {number_text(found.running)} more run and are left"
 
 

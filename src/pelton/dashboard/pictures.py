@@ -77,7 +77,8 @@ _WATCHED: Final = 20
 _LINES: Final = 50
 """How many consumers, those most behind, have their lag drawn over time."""
 _COUNTS: Final = (
-    "pending", "scheduled", "held", "running", "retrying", "completed", "failed", "cancelled", "expired",
+    "pending", "scheduled", "waiting", "stuck", "held", "running", "retrying",
+    "completed", "failed", "cancelled", "expired",
     "dead_letters", "per_minute",
 )  # fmt: skip
 

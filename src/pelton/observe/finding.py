@@ -29,7 +29,7 @@ from pelton.observe.summaries import JobDetails, JobSearch, JobsOfKey, KeyCount,
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.queue.model.naming import ALL_PRIORITIES, PLACE, QueueNames, decode_key, encode_key
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import FOR_SIGNAL, Attempt, Envelope, decode_envelope
+from pelton.queue.model.states import Attempt, Envelope, decode_envelope
 from pelton.queue.queue import look_at_queue
 from pelton.queue.scan import last_attempt, stored_messages, unfinished_job
 from pelton.queue.views import envelope_of
@@ -236,8 +236,11 @@ class _Wait(NamedTuple):
 
 
 async def _wait_of(jet: Jet, names: QueueNames, job: JobInfo, known: Attempt | None) -> _Wait:
-    if known is not None and known.put_off is not None and known.put_off.scope == FOR_SIGNAL and job.due:
-        return _Wait(known.waits.removeprefix("it waits for "))
+    if known is not None and job.waits_for is not None:
+        wait, until = job.waits_for, f", until {moment_text(job.due)}" if job.due else ""
+        return _Wait(f"{known.waits.removeprefix('it waits for ')}, since {moment_text(wait.since)}{until}")
+    if known is not None and job.state == "stuck":
+        return _Wait(f"a worker whose code can take it: {known.waits}")
     if job.state in ("scheduled", "retrying"):
         return _Wait(f"its time: {moment_text(job.due)}" if job.due else "its time")
     if job.state == "held":

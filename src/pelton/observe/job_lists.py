@@ -274,7 +274,7 @@ class _JobLists:
         parts: list[UnderwayPart] = []
         filters: tuple[str, ...] = (*names.due_jobs, names.scheduled)
         if state in CAUSES_OF and lists_all:
-            parts.append(UnderwayPart(causes=CAUSES_OF[state], due_after=now))
+            parts.append(UnderwayPart(causes=CAUSES_OF[state], due_after=0 if state == "stuck" else now))
             filters = {"pending": names.due_jobs, "scheduled": (names.scheduled,)}.get(state, ())
         if state == "pending" and lists_all:
             parts.append(UnderwayPart(causes=(0, 1 << 62), due_upto=now))

@@ -136,7 +136,7 @@ def _queues(queues: Sequence[QueueSummary], streams: Sequence[StreamSummary], no
 
 def _queue(queue: QueueSummary, now: int) -> Iterator[Sample]:
     name = queue.name
-    for state in ("pending", "scheduled", "held", "running", "retrying"):
+    for state in ("pending", "scheduled", "waiting", "stuck", "held", "running", "retrying"):
         yield Sample("pelton_queue_jobs", (name, state), getattr(queue, state))
     for state in ("completed", "failed", "cancelled", "expired"):
         yield Sample("pelton_queue_history_jobs", (name, state), getattr(queue, state))

@@ -207,6 +207,10 @@ class QueueSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Jobs in the history whose time to live was over before they started."""
     scheduled: int = 0
     """Jobs that wait for their time."""
+    waiting: int = 0
+    """Jobs that wait for a signal, or for jobs that they have called."""
+    stuck: int = 0
+    """Jobs that workers have given back because their code has not what they need."""
     dead_letters: int = 0
     """Dead letters: failed jobs that can be sent again."""
     oldest_at: str = ""

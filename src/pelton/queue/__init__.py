@@ -35,6 +35,7 @@ from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import JobState as JobState
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import SignalWait as SignalWait
 from pelton.queue.model.states import TenantCounts as TenantCounts
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.queue import Queue as Queue

@@ -97,7 +97,8 @@ async def first_of(
 
 _worker: Final = msgspec.json.Decoder(WorkerReport).decode
 # One that a limit holds, or that no worker knows, is due.
-_NOT_DUE: Final = ("scheduled", "retrying")
+_NOT_DUE: Final = ("scheduled", "waiting", "retrying")
+_GIVEN_BACK: Final = (*_NOT_DUE, "held", "stuck")
 _MOST_LOOKED_AT: Final = 64
 
 
@@ -159,9 +160,10 @@ class JobStates:
                 return "running"
             if self.parked.get(seq, (0,))[0] > accounted:
                 return "held"
-            return waiting_state(known) if known is not None and known.retry_at > self._now else "pending"
+            is_put_off = known is not None and (known.is_stuck or known.retry_at > self._now)
+            return waiting_state(known) if is_put_off else "pending"
         if delivery.waits:
-            return "pending" if delivery.due <= self._now else state_by_cause(delivery.cause)
+            return state_by_cause(delivery.cause, is_due=delivery.due <= self._now)
         if delivery.num_delivered in self.begun.get(seq, ()):
             return "running"
         return "held" if self.parked.get(seq, (0,))[0] == delivery.num_delivered else "pending"
@@ -205,7 +207,7 @@ class JobStates:
 
 def state_of_group(group: UnsettledGroup) -> JobState:
     """Return the state of jobs that were given back."""
-    return "pending" if group.is_due else state_by_cause(group.cause)
+    return state_by_cause(group.cause, is_due=group.is_due)
 
 
 async def limits_of(queue: QueueContext) -> list[JobLimit]:
@@ -288,6 +290,8 @@ class JobViews:
             held=states["held"],
             held_for=dict(sorted(held.items())),
             retrying=states["retrying"],
+            waiting=states["waiting"],
+            stuck=states["stuck"],
             **await self._ended_counts(),
         )
         return await with_waiting_flow(self._queue.jet, self._queue.names, counts)
@@ -530,7 +534,8 @@ class JobViews:
         is_later = self._queue.names.is_later(stored.subject)
         state = "scheduled" if is_later else where.of(stored.seq, delivery, known)
         due = scheduled_for(stored, envelope, self._queue.time.now()) if is_later else 0
-        if not is_later and state in ("retrying", "held", "scheduled"):
+        waits_for = known.waits_for if known is not None and state == "waiting" else None
+        if not is_later and state in _GIVEN_BACK and (waits_for is None or waits_for.until):
             due = where.due_of(delivery, known)
         worker, started_at = where.run_of(stored.seq, delivery) if state == "running" else ("", 0)
         return JobInfo(
@@ -552,6 +557,7 @@ class JobViews:
             priority=envelope.priority,
             tenant=envelope.tenant,
             limit=where.limit_of(stored.seq, known) if state == "held" else "",
+            waits_for=waits_for,
         )
 
     async def _progress(self, running: Stream, job_id: str, told: Container[str] | None) -> JobProgress | None:

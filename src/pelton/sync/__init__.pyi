@@ -75,6 +75,7 @@ from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import Outcome as Outcome
+from pelton.queue.model.states import SignalWait as SignalWait
 from pelton.queue.model.states import TenantCounts as TenantCounts
 from pelton.queue.model.states import WorkerInfo as WorkerInfo
 from pelton.queue.registry import BatchDecorator as BatchDecorator
@@ -294,6 +295,7 @@ __all__ = [
     "ServerUnreachableError",
     "Settled",
     "SignalTimeoutError",
+    "SignalWait",
     "SlowSync",
     "SnapshotEnded",
     "SnapshotStarted",

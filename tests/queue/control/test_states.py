@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import pelton
-from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest, Snooze
-from pelton.queue import JobHandle, JobRules, JobState, Queue
+from pelton.api import Backoff, JobCancelledError, PermanentJobError, PullRequest, Snooze, UnknownJobError
+from pelton.queue import JobContext, JobHandle, JobRules, JobState, Queue
 from pelton.queue.model.states import ENDINGS
 from pelton.testing import ManualRuntime, manual_runtime
 
@@ -32,6 +32,10 @@ LINES: tuple[tuple[JobState | None, str, JobState], ...] = (
     ("running", "returns", "completed"),
     ("running", "raises", "retrying"),
     ("running", "snoozes, or sleeps", "scheduled"),
+    ("running", "waits for a signal, or for jobs that it called", "waiting"),
+    ("waiting", "the signal comes, or its time is over", "pending"),
+    ("running", "its worker's code has not what it needs", "stuck"),
+    ("stuck", "begins in another worker", "running"),
     ("retrying", "backoff passes", "pending"),
     ("retrying", "cancel", "cancelled"),
     ("running", "permanent error, or the last attempt", "failed"),
@@ -51,7 +55,8 @@ class Stage:
 
     async def enqueue(self) -> None:
         @self.queue.job
-        def paint() -> None: ...
+        async def paint(context: JobContext) -> None:
+            await context.wait_for("approved", timeout=500)
 
         self.handle = await self.queue.options(ttl=TTL_S).enqueue(paint)
 
@@ -69,7 +74,7 @@ class Stage:
         job_source = self.queue._context.source_for("gone")
         self.runtime.clock.advance(HELD_S)
         [taken] = await job_source.take(job_source.channels[0], PullRequest(expires_ns=60 * 10**9))
-        assert await self.state() in ("pending", "held")
+        assert await self.state() in ("pending", "held", "stuck")
         marks = job_source.beginnings.marks
         assert marks is not None
         marks.mark(taken.delivered.seq, taken.delivered.num_delivered)
@@ -105,6 +110,10 @@ class Stage:
             await self.end(ValueError())
         if state == "held":
             await self.hold()
+        if state == "waiting":
+            await _waits_for_signal(self)
+        if state == "stuck":
+            await _has_no_code(self)
 
 
 async def _returns(stage: Stage) -> None:
@@ -117,6 +126,14 @@ async def _raises(stage: Stage) -> None:
 
 async def _snoozes(stage: Stage) -> None:
     await stage.end(Snooze(500))
+
+
+async def _waits_for_signal(stage: Stage) -> None:
+    await stage.queue.work(until_idle=True)
+
+
+async def _has_no_code(stage: Stage) -> None:
+    await stage.end(UnknownJobError("paint"))
 
 
 async def _waits(stage: Stage) -> None:
@@ -171,6 +188,10 @@ MOVES: dict[str, Callable[[Stage], Awaitable[None]]] = {
     "returns": _returns,
     "raises": _raises,
     "snoozes, or sleeps": _snoozes,
+    "waits for a signal, or for jobs that it called": _waits_for_signal,
+    "the signal comes, or its time is over": _waits,
+    "its worker's code has not what it needs": _has_no_code,
+    "begins in another worker": Stage.begin,
     "backoff passes": _waits,
     "permanent error, or the last attempt": _ends_for_good,
     "raises JobCancelledError": _is_cancelled,

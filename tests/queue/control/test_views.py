@@ -80,7 +80,7 @@ async def test_the_counts_leave_no_job_out(another: OpenQueue) -> None:
 @ON_BOTH
 @pytest.mark.parametrize("key", ["", "car"])
 @pytest.mark.parametrize("exclusive", [False, True])
-async def test_a_job_that_waits_for_its_time_is_scheduled_and_one_that_nobody_knows_is_pending(
+async def test_a_job_that_waits_for_its_time_is_scheduled_and_one_that_nobody_knows_is_stuck(
     another: OpenQueue, exclusive: bool, key: str
 ) -> None:
     queue = await another("garage", exclusive=exclusive)
@@ -107,13 +107,13 @@ async def test_a_job_that_waits_for_its_time_is_scheduled_and_one_that_nobody_kn
         while not (await handles[3].info()).last_error or (await queue.counts()).scheduled < 2:
             await asyncio.sleep(0.01)
     infos = [await handle.info() for handle in handles]
-    assert [info.state for info in infos] == ["scheduled", "scheduled", "retrying", "pending"]
+    assert [info.state for info in infos] == ["scheduled", "scheduled", "retrying", "stuck"]
     assert infos == await waiting(queue)
     assert [info.due > now + 500 * 10**9 for info in infos] == [True, True, True, False]
     assert infos[0].last_error == "the shop is closed"
     assert infos[1].progress is not None
-    assert await queue.counts() == await tallies(queue) == JobCounts(scheduled=2, retrying=1, pending=1)
-    for state, ids in {"scheduled": [0, 1], "retrying": [2], "pending": [3], "running": []}.items():
+    assert await queue.counts() == await tallies(queue) == JobCounts(scheduled=2, retrying=1, stuck=1)
+    for state, ids in {"scheduled": [0, 1], "retrying": [2], "stuck": [3], "running": []}.items():
         found = [info.id async for info in queue.jobs(state=cast(Any, state))]
         assert found == [handles[n].id for n in ids]
     assert await queue.oldest_at() == infos[3].enqueued_at

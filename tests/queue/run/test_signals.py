@@ -31,7 +31,7 @@ async def until_waiting(queue: Queue, *job_ids: str) -> None:
     async with asyncio.timeout(60):
         while True:
             infos = [await queue.get(job_id) for job_id in job_ids]
-            if all(info.state == "scheduled" for info in infos):
+            if all(info.state == "waiting" for info in infos):
                 return
             await asyncio.sleep(0.01)
 
@@ -67,7 +67,13 @@ async def test_a_job_waits_without_a_worker_and_goes_on_with_its_signal(
         if exclusive:
             assert (await behind.info()).state == "pending", "it keeps its key"
         assert "signal 'approved'" in (await handle.info()).last_error
-        assert (await job_with_details(jet, "garage", handle.id)).waits_for == "signal 'approved'"
+        details = await job_with_details(jet, "garage", handle.id)
+        assert details.waits_for.startswith("signal 'approved', since 20")
+        wait = details.job.waits_for
+        assert wait is not None
+        assert (wait.signal, wait.until, details.job.due) == ("approved", 0, 0)
+        assert (await queue.counts()).waiting == 1
+        assert [one.id async for one in queue.jobs(state="waiting")] == [handle.id]
         elsewhere = await another("garage")
         assert await elsewhere.send(handle.id, "a name. of *any* kind", "early")
         assert await elsewhere.send(handle.id, "approved", Decision("ann"), msg_id="1")

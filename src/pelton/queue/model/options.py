@@ -84,7 +84,7 @@ def checked_id(queue: str, value: object) -> str:
     )
 
 
-_UNFINISHED: Final = ("pending", "scheduled", "held", "running", "retrying")
+_UNFINISHED: Final = ("pending", "scheduled", "waiting", "stuck", "held", "running", "retrying")
 
 
 class JobFilter(msgspec.Struct, frozen=True):

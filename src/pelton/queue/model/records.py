@@ -34,7 +34,7 @@ from pelton.api.times import parse_duration
 from pelton.jet import ack_of
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, carried_out, number_of
-from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.naming import CALLS, QueueNames, decode_key
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
     AFTER_ATTEMPT,
@@ -50,6 +50,7 @@ from pelton.queue.model.states import (
     LastRun,
     Outcome,
     PutOffDelivery,
+    SignalWait,
     decode_envelope,
     decode_stored,
     with_own_name,
@@ -139,7 +140,7 @@ class PutOff(msgspec.Struct, frozen=True):
 
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
     scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` and ``wanted`` as of
-    `PutOffDelivery`.
+    `PutOffDelivery`. ``is_stuck``: the worker's code has not what it needs.
     """
 
     delay: float | None
@@ -150,6 +151,7 @@ class PutOff(msgspec.Struct, frozen=True):
     signal: str = ""
     is_given: bool = True
     wanted: int = 0
+    is_stuck: bool = False
 
 
 AfterAttempt = Finish | Again | PutOff
@@ -160,7 +162,7 @@ def after_error(error: BaseException, attempt: int, rules: JobRules, random: Ran
     """Decide what follows an attempt that raised ``error``; ``attempt`` counts from 1."""
     if isinstance(error, UnknownJobError) or (isinstance(error, JobArgumentsError) and error.is_stored):
         # Another worker may know it, or this one after its next start.
-        return PutOff(None, describe(error))
+        return PutOff(None, describe(error), is_stuck=True)
     if isinstance(error, Snooze):
         return PutOff(_whole_delay(error.delay), error.reason or describe(error), began=True)
     end, text = _end_by(error, attempt, rules), describe(error)
@@ -227,18 +229,20 @@ TOO_LATE: Final = _finish("too late", "its time to live was over before a worker
 _encode: Final = msgspec.json.Encoder().encode
 
 
+LONGEST_WAIT_S: Final = 300 * 86_400.0
+"""How long a job is given back at most: also one that sleeps, or that waits for ever."""
 _PUT_OFF_S: Final = 0.5
 _LONGEST_PUT_OFF_S: Final = 15.0
 _LONGEST_ERROR: Final = 1024
 _MOST_ERRORS: Final = 20
 # More than the number of any limit.
-_CAUSES: Final[dict[JobState, int]] = {"scheduled": 1 << 32, "pending": (1 << 32) + 1}
+_OTHERS: Final[tuple[JobState, ...]] = ("scheduled", "pending", "waiting", "stuck")
+_CAUSES: Final = {state: (1 << 32) + number for number, state in enumerate(_OTHERS)}
 _BY_CAUSE: Final = {cause: state for state, cause in _CAUSES.items()}
 CAUSES_OF: Final[dict[JobState, tuple[int, int]]] = {
     "retrying": (0, 0),
     "held": (1, (1 << 32) - 1),
-    "scheduled": (1 << 32, 1 << 32),
-    "pending": ((1 << 32) + 1, (1 << 32) + 1),
+    **{state: (cause, cause) for state, cause in _CAUSES.items()},
 }
 """The first and the last number of :func:`cause_of` for jobs that were given back and are not due, by their state."""
 _UNREAD: Final = Envelope(job="", args=NOTHING)
@@ -315,7 +319,11 @@ def waiting_state(known: Attempt | None) -> JobState:
     """Return the state of a job that was given back and is not due, by what is known of its attempts."""
     if known is None or not known.waits:
         return "retrying"
-    return "held" if known.limit else "scheduled" if known.sleeps else "pending"
+    if known.limit:
+        return "held"
+    if known.waits_for is not None:
+        return "waiting"
+    return "stuck" if known.is_stuck else "scheduled" if known.sleeps else "pending"
 
 
 def cause_of(known: Attempt | None) -> int:
@@ -323,9 +331,10 @@ def cause_of(known: Attempt | None) -> int:
     return _CAUSES.get(waiting_state(known), 0) or number_of(known.limit if known is not None else "")
 
 
-def state_by_cause(cause: int) -> JobState:
-    """Return the state of a job that was given back and is not due, by the number of :func:`cause_of`."""
-    return _BY_CAUSE.get(cause, "held" if cause else "retrying")
+def state_by_cause(cause: int, *, is_due: bool = False) -> JobState:
+    """Return the state of a job that was given back, by the number of :func:`cause_of`; a stuck one stays so."""
+    state = _BY_CAUSE.get(cause, "held" if cause else "retrying")
+    return "pending" if is_due and state != "stuck" else state
 
 
 def _with_error(before: tuple[AttemptError, ...], error: AttemptError) -> tuple[AttemptError, ...]:
@@ -507,16 +516,18 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         delay = why.delay
         if delay is None:
             delay = min(_PUT_OFF_S * 2 ** min(known.returned, 10), _LONGEST_PUT_OFF_S)
+        retry_at = now + int(delay * 1e9)
+        until, signal = retry_at if delay < LONGEST_WAIT_S else 0, "" if why.signal == CALLS else decode_key(why.signal)
         record = msgspec.structs.replace(
-            known,
-            returned=known.returned + 1,
-            retry_at=now + int(delay * 1e9),
+            known, returned=known.returned + 1, retry_at=retry_at,
             waits=why.reason[:_LONGEST_ERROR],
             began=known.began or why.began,
             sleeps=why.began,
             limit="" if why.limit is None else why.limit.name,
             put_off=self._put_off_for(why),
-        )
+            waits_for=SignalWait(signal, now, until) if why.signal else None,
+            is_stuck=why.is_stuck,
+        )  # fmt: skip
         if not why.signal:
             return self._given_back(record, delay, kept)
         # The record of the wait is last: it is refused if there is a signal that was stored before the others.
@@ -535,19 +546,11 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             scope, limit = why.limit.scope, why.limit.text
         if not scope:
             return None
-        delivered = self.delivered
+        one = self.delivered
         return PutOffDelivery(
-            scope,
-            limit,
-            delivered.consumer,
-            delivered.subject,
-            delivered.seq,
-            delivered.consumer_seq,
-            delivered.num_delivered,
-            delivered.token,
-            why.is_given or delivered.consumer == CLAIMED,
-            wanted=why.wanted,
-        )
+            scope, limit, one.consumer, one.subject, one.seq, one.consumer_seq, one.num_delivered, one.token,
+            why.is_given or one.consumer == CLAIMED, wanted=why.wanted,
+        )  # fmt: skip
 
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:
         """Return the errors of all attempts so far; of many, the first and the last ones."""

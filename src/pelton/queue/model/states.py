@@ -14,6 +14,8 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise Cancel, Discard, JobCancelledError -> cancelled
     running  raise Snooze, sleep -> scheduled given back, due after a delay: no attempt
+    running  wait_for, call -> waiting        given back until a signal comes, or its time is over: no attempt
+    pending  no such code -> stuck            its worker's code has not what it needs: given back, no attempt
     running  worker dies -> pending           the lease expires, another worker takes it: the attempt has failed
     running  worker stops -> pending          handed back: no attempt
     retrying backoff passes -> pending
@@ -32,7 +34,10 @@ import msgspec
 
 from pelton.api import AckOp, JobFailedError
 
-JobState = Literal["pending", "scheduled", "held", "running", "retrying", "completed", "failed", "cancelled", "expired"]
+JobState = Literal[
+    "pending", "scheduled", "waiting", "stuck", "held", "running", "retrying",
+    "completed", "failed", "cancelled", "expired",
+]  # fmt: skip
 Ending = Literal["completed", "failed", "cancelled", "expired"]
 ENDINGS: Final[tuple[Ending, ...]] = ("completed", "failed", "cancelled", "expired")
 
@@ -266,12 +271,22 @@ class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
         )
 
 
+class SignalWait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """For what a job waits, in wall nanoseconds: ``since`` it was given back last, and ``until`` when; 0: for ever."""
+
+    signal: str
+    """The name of the signal; empty for the ends of jobs that it has called."""
+    since: int
+    until: int = 0
+
+
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """What is known of a job that was tried and has not ended.
 
     ``attempt`` is the last one that has failed, and ``returned`` are the deliveries that were none: together, these are
     all deliveries so far. ``waits`` says why the last of them was given back, ``limit`` for which limit it is held, and
     ``put_off`` by which delivery it is recalled. ``sleeps``: its function gave it back, until a time of its own.
+    ``is_stuck``: the worker's code has not what it needs.
     ``began``: its function has run, even if no attempt has ended.
     ``errors`` are those of all attempts, oldest first. ``job`` and ``key`` are those of the call, in the record of a
     failed attempt.
@@ -290,6 +305,8 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     key: str = ""
     limit: str = ""
     put_off: PutOffDelivery | None = None
+    waits_for: SignalWait | None = None
+    is_stuck: bool = False
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
@@ -405,7 +422,7 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     job: str
     """The name of its function."""
     state: JobState
-    """Where it is: `pending`, `scheduled`, `held`, `running`, `retrying`, or how it ended."""
+    """Where it is: `pending`, `scheduled`, `waiting`, `stuck`, `held`, `running`, `retrying`, or how it ended."""
     key: str
     """Its key, empty without one."""
     attempt: int
@@ -427,6 +444,8 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Who runs the job, or ran it last if it has ended. A worker tells about every 10 s; empty until then."""
     started_at: int = 0
     """When its attempt began that runs, or ran last, in wall nanoseconds; 0 if that is not known."""
+    waits_for: SignalWait | None = None
+    """What a `waiting` job waits for."""
 
 
 class TenantCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -464,11 +483,16 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     """Not started in time, as far as the history goes back."""
     scheduled: int = 0
     """Waiting for their time: enqueued for later, snoozing or sleeping."""
+    waiting: int = 0
+    """Waiting for a signal, or for jobs that they have called."""
+    stuck: int = 0
+    """Given back by workers whose code has not what they need; one that has takes them."""
 
     @property
     def unfinished(self) -> int:
         """Jobs that have not ended."""
-        return self.pending + self.scheduled + self.held + self.running + self.retrying
+        given_back = self.scheduled + self.waiting + self.stuck + self.held + self.retrying
+        return self.pending + self.running + given_back
 
     @property
     def finished(self) -> int:

@@ -47,7 +47,7 @@ from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, token_of
 from pelton.queue.model.options import checked_text, seconds
-from pelton.queue.model.records import PutOff
+from pelton.queue.model.records import LONGEST_WAIT_S, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord
 from pelton.queue.scan import deliveries
 from pelton.queue.setup import prepare_signals
@@ -60,7 +60,6 @@ if TYPE_CHECKING:
 
 _encode: Final = msgspec.json.Encoder().encode
 _step: Final = msgspec.json.Decoder(StepRecord).decode
-_LONGEST_SLEEP_S: Final = 300 * 86_400.0
 # A wait that has less left is over.
 _TIMELY_NS: Final = 1_000_000
 RAISES: Final = object()
@@ -250,7 +249,7 @@ class JobSteps:
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(last),
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self.records.id, signal),
         }
-        delay = _LONGEST_SLEEP_S if left is None else min(left, _LONGEST_SLEEP_S)
+        delay = LONGEST_WAIT_S if left is None else min(left, LONGEST_WAIT_S)
         why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given, wanted=wanted)
         self._fall_asleep(why, [Outgoing(subject, _encode(record), headers.encode(condition))])
         # The worker cancels the job, which starts again.
@@ -260,7 +259,7 @@ class JobSteps:
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
         what = f"job {self.records.id}: the seconds of sleep()"
-        if (limit := seconds(what, duration)) > _LONGEST_SLEEP_S:
+        if (limit := seconds(what, duration)) > LONGEST_WAIT_S:
             raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
         self._sleeps += 1
         subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
