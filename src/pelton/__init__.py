@@ -61,6 +61,7 @@ _HOMES = {
         "JobProgress",
         "JobRules",
         "JobSchedule",
+        "JobStep",
         "Flow",
         "FlowExtension",
         "FlowHandle",

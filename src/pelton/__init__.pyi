@@ -92,6 +92,7 @@ from pelton.queue import JobProgress as JobProgress
 from pelton.queue import JobRules as JobRules
 from pelton.queue import Jobs as Jobs
 from pelton.queue import JobSchedule as JobSchedule
+from pelton.queue import JobStep as JobStep
 from pelton.queue import JobTransaction as JobTransaction
 from pelton.queue import JobWithOptions as JobWithOptions
 from pelton.queue import Outcome as Outcome

@@ -37,6 +37,7 @@ from pelton.cli.output import (
     write_table,
 )
 from pelton.connect import Jet
+from pelton.observe.summaries import history_lines
 from pelton.queue import FlowInfo, Outcome, Queue
 from pelton.queue.model.flow_records import FlowState
 
@@ -150,8 +151,14 @@ async def _show_jobs(jet: Jet, options: argparse.Namespace) -> None:
         "last error": job.last_error,
         "result": bytes(outcome.result).decode(errors="replace") if outcome and outcome.state == "completed" else "",
     }
-    record = {**plain(job), "waits_for": details.waits_for, "arguments": known, "errors": details.errors}
-    errors = [f"  attempt {each.attempt}, {moment_text(each.at)}: {each.error}" for each in details.errors]
+    record = {
+        **plain(job), "waits_for": details.waits_for, "arguments": known, "errors": details.errors,
+        "history": details.history,
+    }  # fmt: skip
+    errors = [
+        f"  {moment_text(at)}: {what}{detail and f': {detail}'}" for at, what, detail in history_lines(details.history)
+    ]
+    errors += [f"  attempt {each.attempt}, {moment_text(each.at)}: {each.error}" for each in details.errors]
     errors += [] if outcome is None else _traceback_lines(outcome)
     write_facts(options, record, f"job {job.id}: {job.job}", facts, errors)
 

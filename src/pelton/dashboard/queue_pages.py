@@ -23,6 +23,7 @@ from pelton.dashboard.view import View
 from pelton.drawing.charts import GraphNode, flow_graph
 from pelton.jet.backlogs import MINUTE
 from pelton.observe.queues import run_times
+from pelton.observe.summaries import history_lines
 from pelton.queue import FlowInfo, JobInfo, JobState, Outcome
 from pelton.queue.scan import trend_points
 from pelton.runtime import Deadline
@@ -294,6 +295,7 @@ def course_of(details: observe.JobDetails) -> list[CourseEntry]:
     found += [(one.at, f"Attempt {one.attempt} failed", one.error) for one in details.errors]
     if job.started_at:
         found.append((job.started_at, f"Attempt {job.attempt} began", f"by worker {job.worker}" if job.worker else ""))
+    found += history_lines(details.history)
     if job.progress and job.progress.at:
         found.append((job.progress.at, f"Told {job.progress.fraction:.0%}", job.progress.note))
     if job.outcome is not None:

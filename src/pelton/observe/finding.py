@@ -29,8 +29,9 @@ from pelton.observe.summaries import JobDetails, JobSearch, JobsOfKey, KeyCount,
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.queue.model.naming import ALL_PRIORITIES, PLACE, QueueNames, decode_key, encode_key
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Attempt, Envelope, decode_envelope
+from pelton.queue.model.states import Attempt, Envelope, JobStep, decode_envelope
 from pelton.queue.queue import look_at_queue
+from pelton.queue.run.calls import history_of
 from pelton.queue.scan import last_attempt, stored_messages, unfinished_job
 from pelton.queue.views import envelope_of
 from pelton.runtime import Deadline
@@ -213,10 +214,13 @@ async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
             known = await last_attempt(await jet.stream(names.attempts), names, job_id)
     errors = known.errors if known is not None else () if info.outcome is None else info.outcome.errors
     arguments = bytes(letter.envelope.args) if letter is not None else await _arguments(jet, names, job_id)
+    history = list[JobStep]()
+    if known is not None or info.state == "running":
+        history = await history_of(await jet.stream(names.running), names, job_id)
     waits_for, blocked_by = await _wait_of(jet, names, info, known)
     return JobDetails(
         job=info, arguments=arguments, errors=errors, is_dead=letter is not None, waits_for=waits_for,
-        blocked_by=blocked_by,
+        blocked_by=blocked_by, history=tuple(history),
     )  # fmt: skip
 
 

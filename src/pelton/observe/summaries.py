@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Iterable, Sequence
+from typing import Final, Literal
 
 import msgspec
 
+from pelton.api.wording import moment_text
 from pelton.queue import AttemptError, DeadLetter, JobInfo, JobState
+from pelton.queue.model.states import NOTHING, JobStep
 from pelton.storage import LeafNote, StandbyLag
 
 StreamKind = Literal["stream", "bucket", "objects", "queue", "locks", "election"]
@@ -306,6 +308,33 @@ class JobDetails(msgspec.Struct, frozen=True, kw_only=True):
     """What it waits for, if it does: its time, a limit, another job of its key, a worker, the end of a pause."""
     blocked_by: str = ""
     """The id of the job of its key that has to end first."""
+    history: tuple[JobStep, ...] = ()
+    """What it remembers and was sent, until it ends: its steps, sleeps, signals, calls and events."""
+
+
+_SAID: Final = {
+    "step": "did step {}",
+    "sleep": "slept {}",
+    "wait": "waited for signal {}",
+    "received": "received signal {}",
+    "call": "called job {}",
+    "called": "called job {} ended",
+    "event": "published {}",
+    "signal": "was sent signal {}",
+}
+
+
+def history_lines(history: Iterable[JobStep]) -> list[tuple[int, str, str]]:
+    """Return a history as lines: when in wall nanoseconds, what a job did, and the value or the end of it."""
+    found = list[tuple[int, str, str]]()
+    for one in history:
+        is_late = one.kind == "received" and not one.seq
+        said = "received no signal {} in time" if is_late else _SAID[one.kind]
+        detail = f"until {moment_text(one.until)}" if one.until else ""
+        if one.value != NOTHING:
+            detail = bytes(one.value).decode(errors="replace")
+        found.append((one.at, said.format(one.name), detail))
+    return found
 
 
 class JobSearch(msgspec.Struct, frozen=True, kw_only=True):

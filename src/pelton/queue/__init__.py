@@ -34,6 +34,7 @@ from pelton.queue.model.states import JobInfo as JobInfo
 from pelton.queue.model.states import JobProgress as JobProgress
 from pelton.queue.model.states import JobSchedule as JobSchedule
 from pelton.queue.model.states import JobState as JobState
+from pelton.queue.model.states import JobStep as JobStep
 from pelton.queue.model.states import Outcome as Outcome
 from pelton.queue.model.states import SignalWait as SignalWait
 from pelton.queue.model.states import TenantCounts as TenantCounts

@@ -275,6 +275,15 @@ class JobHandle(Generic[R_co]):
         """
         return await self._lookup.send(self.id, name, value, msg_id=msg_id)
 
+    async def event(self, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
+        """Return what the job has published last by `JobContext.publish` under a ``name``, once it has, as a ``kind``.
+
+        Of a job that has ended as well, as long as its history is kept. Raises JobEndedError if it ends without, or if
+        it failed before it could publish, TimeoutError after ``timeout`` seconds, JobNotFoundError, JobResultError,
+        ConfigError.
+        """
+        return await self._lookup.event(self.id, name, kind, timeout=timeout)
+
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
         """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
 
@@ -559,6 +568,9 @@ class JobLookup(Protocol):
 
     async def send(self, job_id: str, name: str, value: object = None, *, msg_id: str = "") -> bool:
         """Send a signal to a job. Raises JobEndedError, JobNotFoundError, ConfigError."""
+
+    async def event(self, job_id: str, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
+        """Return what a job has published last under a name, once it has."""
 
     async def cancel_called(self, job_id: str) -> None:
         """Cancel the jobs that a job has called and that are not to go on without it."""

@@ -430,14 +430,13 @@ class Queue(QueueWithJobs, QueueWithSteering, QueueWithSchedules, QueueWithFlows
         retries that are not due are left, too.
         After ``max_jobs`` jobs it takes no more, lets those that run finish, and returns.
 
-        Signals are handled on the main thread only, only those without another handler, and none if the program
-        handles SIGTERM: in a web server they belong to the server, and you call :meth:`stop`.
-        ``handle_signals=False`` handles none.
+        Signals are handled on the main thread, if they have no other handler, and none if the program handles SIGTERM:
+        in a web server, call :meth:`stop`. ``handle_signals=False`` handles none.
 
         Runs up to ``concurrency`` jobs at a time, async ones on this event loop, others each on a thread. When the
         worker stops, running jobs are notified (``JobContext.stopping``) and have ``grace`` seconds to finish; then
-        async ones are cancelled and handed back, which does not count as an attempt; threads are waited for.
-        May be called several times at once: each call is a separate worker. Raises ConfigError.
+        async ones are cancelled and handed back, which is no attempt; threads are waited for. Each call is a worker of
+        its own. Raises ConfigError.
         """
         what, probes = f"queue {self.name!r}", self._context.probes
         settings = WorkerSettings(

@@ -17,6 +17,7 @@ when it hears of the pause and again when it holds none, so what counts is what 
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
@@ -45,19 +46,26 @@ from pelton.api.times import Seconds
 from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import announce_again, signal_message
-from pelton.queue.job_message import JobMessage
+from pelton.queue.job_message import JobMessage, ResultCodec
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
-from pelton.queue.model.naming import encode_key, encode_tenant
+from pelton.queue.model.naming import encode_key, encode_tenant, token_of
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, outcome_without_worker
+from pelton.queue.model.states import (
+    ENDINGS,
+    Outcome,
+    WorkerInfo,
+    decode_envelope,
+    decode_step,
+    outcome_without_worker,
+)
 from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
 from pelton.queue.scan import deliveries
-from pelton.queue.views import JobViews, limits_of
-from pelton.runtime import Deadline
+from pelton.queue.views import JobViews, first_of, limits_of
+from pelton.runtime import Deadline, end_tasks
 
 if TYPE_CHECKING:
     from pelton.queue.enqueuer import Enqueuer
@@ -132,6 +140,32 @@ class Steering(JobViews):
         except WrongLastSequenceError:
             return False
         return True
+
+    async def event(self, job_id: str, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
+        """Return what a job has published last under a name, once it has."""
+        what = f"event {name!r} of job {checked_id(self._queue.name, job_id)}"
+        limit = None if timeout is None else seconds(f"{what}: timeout", timeout)
+        if await self.find_message(job_id) is None:
+            # Or it is not known.
+            await self.get_ended(job_id)
+        names, running = self._queue.names, await self._queue.side_to_read(self._queue.names.running)
+        subject = names.memory_subject(job_id, "event", token_of(checked_text(f"{what}: its name", name)), "*")
+        spawn = self._queue.runtime.spawn
+        told = spawn(first_of(running, [subject], self._queue.clock, limit), f"pelton {what}")
+        ended = spawn(self.outcome(job_id, limit), f"pelton {what}")
+        try:
+            await asyncio.wait((told, ended), return_when=asyncio.FIRST_COMPLETED)
+            if ended.done() and (outcome := ended.result()) is not None:
+                if (value := (outcome.events or {}).get(name)) is None:
+                    raise JobEndedError(self._queue.name, job_id, outcome.state)
+            elif (message := await told) is None:
+                raise TimeoutError(f"{what} of queue {self._queue.name!r} was not published within {limit:g} s")
+            else:
+                # Removed, if the job has ended since.
+                value = decode_step((await last_of(running, subject) or message).data).result
+        finally:
+            await end_tasks(told, ended)
+        return ResultCodec(what, kind).decode(value)
 
     async def _tell(self, job_id: str, reason: str) -> None:
         """Have the worker that holds a job cancel it."""
@@ -288,6 +322,10 @@ class QueueWithSteering:
         False: this ``msg_id`` was sent before. Raises JobEndedError, JobNotFoundError, ConfigError.
         """
         return await self._steering.send(job_id, name, value, msg_id=msg_id)
+
+    async def event(self, job_id: str, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
+        """Return what a job has published last under a ``name``, waiting ``timeout`` seconds: see `JobHandle.event`."""
+        return await self._steering.event(job_id, name, kind, timeout=timeout)
 
     async def pause(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start no more jobs, in any process, until :meth:`resume`: all, those of a key, or those of a job's name.

@@ -192,3 +192,37 @@ async def test_many_signals_are_received_in_order_each_once_while_attempts_fail(
             await handle.send("n", number)
         assert await handle.value(timeout=60) == list(range(20))
     assert seen == [list(range(20))]
+
+
+@ON_BOTH
+async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(jet: Jet, another: OpenQueue) -> None:
+    queue, elsewhere = await jet.queue("garage"), await another("garage")
+
+    @queue.job
+    async def offer(context: JobContext) -> str:
+        await context.publish("quote", {"price": 1})
+        await context.publish("quote", {"price": 2})
+        await context.wait_for("approved")
+        await context.publish("place", "york")
+        return "sold"
+
+    handle = await queue.enqueue(offer)
+    with pytest.raises(TimeoutError, match="event 'quote'"):
+        await elsewhere.event(handle.id, "quote", timeout=0.01)
+    quote = asyncio.ensure_future(elsewhere.event(handle.id, "quote", dict[str, int]))
+    async with working(queue):
+        assert (await asyncio.wait_for(quote, 60))["price"] in (1, 2)
+        await until_waiting(queue, handle.id)
+        assert await handle.event("quote") == {"price": 2}
+        history = (await job_with_details(jet, "garage", handle.id)).history
+        assert [(one.kind, one.name) for one in history] == [
+            ("event", "quote"), ("event", "quote"), ("wait", "approved")
+        ]  # fmt: skip
+        missing = asyncio.ensure_future(handle.event("nothing"))
+        await handle.send("approved")
+        assert await handle.value(timeout=60) == "sold"
+        with pytest.raises(JobEndedError):
+            await missing
+    assert [await elsewhere.event(handle.id, name) for name in ("quote", "place")] == [{"price": 2}, "york"]
+    with pytest.raises(JobNotFoundError):
+        await elsewhere.event("999", "quote")

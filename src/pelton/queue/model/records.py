@@ -365,7 +365,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     """A delivered job, and the attempt that begins when its function is called: number ``attempt``, from 1.
 
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
-    the store's clock, and ``own`` by this machine's.
+    the store's clock, and ``own`` by this machine's. ``events`` are the last values that it has published.
     """
 
     names: QueueNames
@@ -379,6 +379,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     known: Attempt | None = None
     has_begun: bool = False
     started: int = 0
+    events: dict[str, msgspec.Raw] | None = None
 
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
@@ -566,12 +567,8 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
     def _letter(self, outcome: Outcome) -> Outgoing:
         unread = self.delivered if not self.envelope.job else None
-        letter = DeadLetter(
-            outcome=outcome,
-            envelope=self.envelope,
-            subject=unread.subject if unread else "",
-            data=unread.data if unread else b"",
-        )
+        subject, data = (unread.subject, unread.data) if unread else ("", b"")
+        letter = DeadLetter(outcome=outcome, envelope=self.envelope, subject=subject, data=data)
         return Outgoing(self.names.dead_subject(self.id), _encode(letter))
 
     def _outcome(self, finish: Finish, result: msgspec.Raw, now: int, errors: tuple[AttemptError, ...] = ()) -> Outcome:
@@ -589,6 +586,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             error=finish.error,
             traceback=finish.traceback,
             errors=errors,
+            events=self.events,
         )
 
 

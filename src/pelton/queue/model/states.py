@@ -171,7 +171,8 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     """How a job ended. Times are wall nanoseconds; ``result`` is JSON.
 
     ``error`` is what its last attempt raised, ``traceback`` its traceback as text, of which a long one keeps the end.
-    ``errors`` are those of all attempts, oldest first; of many, the first and the last ones.
+    ``errors`` are those of all attempts, oldest first; of many, the first and the last ones. ``events`` are the last
+    values that it has published, by name.
     """
 
     id: str
@@ -196,6 +197,7 @@ class Outcome(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     error: str = ""
     traceback: str = ""
     errors: tuple[AttemptError, ...] = ()
+    events: dict[str, msgspec.Raw] | None = None
 
     def value(self) -> object:
         """Return the decoded result of a completed job. Raises JobFailedError if it ended otherwise."""
@@ -332,6 +334,31 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_o
     until: int = 0
     by: str = ""
     seq: int = 0
+
+
+decode_step: Final = msgspec.json.Decoder(StepRecord).decode
+
+
+class JobStep(msgspec.Struct, frozen=True, kw_only=True):
+    """What a job that has not ended remembers, or was sent: a line of its history. Times in wall nanoseconds.
+
+    ``kind`` is `step`, `sleep`, `wait` or `received` (of a signal), `call` or `called` (of a job that has ended),
+    `event` (it was published) or `signal` (it was sent).
+    """
+
+    kind: str
+    name: str
+    """Its name; of sleeps without one and of calls, the number."""
+    number: int = 0
+    """Of several waits for a name, and values published under it, which one."""
+    at: int
+    """When it was stored."""
+    until: int = 0
+    """When a sleep or a wait ends."""
+    seq: int = 0
+    """Which signal was received; 0 for none in time."""
+    value: msgspec.Raw = NOTHING
+    """As JSON: the result, the signal, or what was published."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -21,10 +21,10 @@ from pelton.api import ConfigError, JobArgumentsError, JobFailedError, Outgoing,
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import QueueWithJobs, announce_messages, ring
 from pelton.queue.job_message import JobMessage
-from pelton.queue.model.naming import CALLS, QueueNames
+from pelton.queue.model.naming import CALLS, QueueNames, decode_key
 from pelton.queue.model.options import whole
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import FlowPlace, StepRecord, decode_outcome
+from pelton.queue.model.states import NOTHING, FlowPlace, JobStep, StepRecord, decode_outcome, decode_step
 from pelton.queue.scan import stored_messages, unfinished_job
 
 if TYPE_CHECKING:
@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 R_co = TypeVar("R_co", covariant=True)
 
 _encode: Final = msgspec.json.Encoder().encode
-_step: Final = msgspec.json.Decoder(StepRecord).decode
 # For how long a caller waits at most whose job has told its end, and whose outcome is about to be stored.
 _OUTCOME_S: Final = 0.5
 # With a bound on how many are enqueued at a time, it starts again when this part of them has ended.
 _REFILL: Final = 4
+_REMEMBERED: Final = ("step", "sleep", "wait", "received", "call", "called", "event")
 _NOT_OF_CALLS: Final = ("unique", "id", "idempotency_key")
 
 
@@ -263,7 +263,34 @@ async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> Async
     """Iterate over the jobs that a job has called and still waits for, and that are not to go on without it."""
     async with aclosing(stored_messages(stream, names.memory_subject(job_id, "call", "*"))) as stored:
         async for one in stored:
-            record = _record(_step(one.data).result)
+            record = _record(decode_step(one.data).result)
             number = one.subject.rpartition(".")[2]
             if not record.is_detached and await last_of(stream, names.memory_subject(job_id, "called", number)) is None:
                 yield record
+
+
+async def history_of(stream: Stream, names: QueueNames, job_id: str) -> list[JobStep]:
+    """Return what a job remembers, and was sent, in the order in which that was stored."""
+    found = list[JobStep]()
+    async with aclosing(stored_messages(stream, names.traces_of(job_id))) as stored:
+        async for one in stored:
+            kind, *tokens = one.subject.removeprefix(names.memory_subject(job_id, "")).split(".")
+            name, number = decode_key(tokens[0]) if tokens else "", tokens[1] if len(tokens) > 1 else ""
+            if kind == "signal" and name != CALLS:
+                step = StepRecord(result=msgspec.Raw(one.data or NOTHING))
+            elif kind in _REMEMBERED:
+                step = decode_step(one.data)
+            else:
+                continue
+            found.append(
+                JobStep(
+                    kind=kind,
+                    name=name,
+                    number=int(number) if number.isdigit() else 0,
+                    at=one.time_ns,
+                    until=step.until,
+                    seq=step.seq,
+                    value=step.result,
+                )
+            )
+    return found

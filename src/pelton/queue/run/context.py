@@ -241,6 +241,14 @@ class JobContext(RunContext):
         """
         return self._steps_for("wait_for()").wait_for(name, kind, timeout, default)
 
+    def publish(self, name: str, value: object, /) -> Coroutine[Any, Any, None]:
+        """Publish a ``value`` for those who await it by its ``name``, while the job goes on: see `JobHandle.event`.
+
+        It is stored when this returns, as JSON, and once, as a step is. For async jobs. Raises ConfigError,
+        JobResultError.
+        """
+        return self._steps_for("publish()").publish(name, value)
+
     def call(
         self, job: JobDefinition[P, R] | JobWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> CalledJob[R]:

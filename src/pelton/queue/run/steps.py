@@ -48,7 +48,7 @@ from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import LONGEST_WAIT_S, PutOff
-from pelton.queue.model.states import NOTHING, StepRecord
+from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.scan import deliveries
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
@@ -59,7 +59,6 @@ if TYPE_CHECKING:
     from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 
 _encode: Final = msgspec.json.Encoder().encode
-_step: Final = msgspec.json.Decoder(StepRecord).decode
 # A wait that has less left is over.
 _TIMELY_NS: Final = 1_000_000
 RAISES: Final = object()
@@ -256,6 +255,21 @@ class JobSteps:
         await asyncio.get_running_loop().create_future()
         raise AssertionError("it was cancelled")
 
+    async def publish(self, name: str, value: object) -> None:
+        """Store a value for those who await it, once."""
+        what = f"job {self.records.id}: the name of an event"
+        token, number = token_of(checked_text(what, name)), self._waits.get(f"event {name}", 0) + 1
+        self._waits[f"event {name}"] = number
+        subject, known = (
+            self.queue.names.memory_subject(self.records.id, "event", token, number),
+            await self.known_steps(),
+        )
+        if (record := known.get(subject)) is None:
+            result = ResultCodec(f"{self.records.envelope.job}, event {name!r}", Any).encode(value)
+            known[subject] = record = StepRecord(result=result, by=self.by)
+            await self.keep(self._message(subject, record))
+        self.records.events = {**(self.records.events or {}), name: record.result}
+
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
         what = f"job {self.records.id}: the seconds of sleep()"
@@ -304,7 +318,7 @@ class JobSteps:
                     if names.signal_in(message.subject)[1] == CALLS:
                         self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
                 elif message.subject != progress:
-                    record = _step(message.data)
+                    record = decode_step(message.data)
                     if record.until and isinstance(message, Delivered):
                         record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
                     found[message.subject] = record
