@@ -90,7 +90,6 @@ class Base64Codec(Codec):
         return ".".join(part if part in ("*", ">") else _base64(part) for part in text.split("."))
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return the value, encoded."""
         return urlsafe_b64encode(value).rstrip(b"=")
 
     def decode_value(self, value: bytes) -> bytes:
@@ -102,7 +101,6 @@ class PathCodec(Codec):
     """Keys as paths: ``/cars/car1/colour`` is written as ``_root_.cars.car1.colour``. A slash at the end is dropped."""
 
     def encode_key(self, key: str) -> str:
-        """Return a path as a key."""
         if key.startswith("/"):
             key = f"{_ROOT}{key}"
         return key.removesuffix("/").replace("/", ".")
@@ -127,7 +125,6 @@ class ChainCodec(Codec):
         self._codecs = codecs
 
     def encode_key(self, key: str) -> str:
-        """Return the key after all codecs."""
         return _through([codec.encode_key for codec in self._codecs], key)
 
     def decode_key(self, key: str) -> str:
@@ -139,7 +136,6 @@ class ChainCodec(Codec):
         return _through([codec.encode_filter for codec in self._codecs], text)
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return the value after all codecs."""
         return _through([codec.encode_value for codec in self._codecs], value)
 
     def decode_value(self, value: bytes) -> bytes:
@@ -156,7 +152,6 @@ class SplitCodec(Codec):
         self._keys, self._values = keys, values
 
     def encode_key(self, key: str) -> str:
-        """Return the key encoded by the codec of keys."""
         return self._keys.encode_key(key)
 
     def decode_key(self, key: str) -> str:
@@ -168,7 +163,6 @@ class SplitCodec(Codec):
         return self._keys.encode_filter(text)
 
     def encode_value(self, value: bytes) -> bytes:
-        """Return the value encoded by the codec of values."""
         return self._values.encode_value(value)
 
     def decode_value(self, value: bytes) -> bytes:

@@ -321,7 +321,6 @@ class Bar:
 
 
 def payload_text(data: bytes) -> str | None:
-    """Return a payload as text; None if it is none."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -392,7 +392,6 @@ def run_salvage(options: argparse.Namespace) -> int:
 
 @file_command("compact STORE")
 def run_compact(options: argparse.Namespace) -> int:
-    """Compact; return 0 when done."""
     freed = compact(options.store, key_of(options))
     write_done(options, {"store": options.store, "freed": freed}, f"{options.store}: {freed:,} bytes freed")
     return 0
@@ -418,7 +417,6 @@ def run_migrate(options: argparse.Namespace) -> int:
     required=True,
 )
 def run_rekey(options: argparse.Namespace) -> int:
-    """Rekey; return 0 when done."""
     rekey(options.store, key_of(options), None if options.decrypt else KeyFile(options.new_key_file))
     done = "readable for all" if options.decrypt else "encrypted with the new key"
     write_done(options, {"store": options.store, "encrypted": not options.decrypt}, f"{options.store}: {done}")

@@ -310,7 +310,6 @@ class Cluster:
         return self
 
     def to_embedded(self, what: str) -> EmbeddedStore:
-        """Raise ConfigError: a cluster is not an embedded store."""
         raise ConfigError(f"{what} works on a store file; a cluster keeps its own: see the tools of nats-server")
 
     def transaction(self, timeout: float) -> Transacting:

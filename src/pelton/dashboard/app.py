@@ -75,12 +75,10 @@ class Pages:
         return await self._view.page(request, "streams.html", own=own, internal=internal, rows=ROWS, live=picture.texts)
 
     async def workers(self, request: Request) -> Response:
-        """The workers of all queues that have jobs."""
         picture = await self._snapshots.latest()
         return await self._view.page(request, "workers.html", live=picture.texts)
 
     async def events(self, request: Request) -> Response:
-        """What changes, as server-sent events."""
         return StreamingResponse(self._snapshots.events(), media_type="text/event-stream")
 
     async def audit(self, request: Request) -> Response:
@@ -141,7 +139,6 @@ class Pages:
         )
 
     async def buckets(self, request: Request) -> Response:
-        """Key-value buckets and object stores."""
         return await self._view.page(
             request,
             "buckets.html",
@@ -156,7 +153,6 @@ class Pages:
         return await self._view.page(request, "locks.html", locks=found[:ROWS], total=len(found), now=now)
 
     async def elections(self, request: Request) -> Response:
-        """The elections: who leads each."""
         names = [name for name in await self._jet.stream_names() if name.startswith("KV_ELECTION_")][:ROWS]
         found = [one for name in names for one in await observe.election_summaries(self._jet, name.removeprefix("KV_"))]
         return await self._view.page(request, "elections.html", elections=found, now=self._jet.runtime.clock.now())

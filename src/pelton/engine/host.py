@@ -93,7 +93,6 @@ class UndoneError(Exception):
 
 
 def sql_error(refusal: Refusal, statement: str) -> SqlError:
-    """Return the public error for a statement that was refused."""
     return _SQL_ERRORS[refusal.kind](refusal.reason, str(statement))
 
 

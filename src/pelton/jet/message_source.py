@@ -164,7 +164,6 @@ class MessageSource(Shelf, Protocol):
 
 
 def without(ready: deque[Message], messages: Iterable[Message]) -> deque[Message]:
-    """Return the ready messages without some of them."""
     gone = set(messages)
     return deque(message for message in ready if message not in gone)
 

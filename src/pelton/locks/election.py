@@ -442,7 +442,6 @@ class _Block:
             self.won.set_result(term)
 
     def end(self) -> None:
-        """Cancel the block, once."""
         if not self.is_over and not self._is_cancelled and self._task is not None and self.won.done():
             # False for a finished task: the blocking API enters and leaves in one task each.
             self._is_cancelled = self._task.cancel()

@@ -255,7 +255,6 @@ class ServedLog:
 
 
 def standby_name(path: str) -> str:
-    """Return the name of a standby for other hosts."""
     return f"{socket.gethostname()}:{path}"
 
 

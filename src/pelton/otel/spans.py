@@ -93,7 +93,6 @@ def context_of(carrier: Mapping[str, str]) -> Context | None:
 
 
 def link_to(context: Context | None) -> list[Link]:
-    """Return a link to what has made a context, if there is one."""
     return [] if context is None else [Link(trace.get_current_span(context).get_span_context())]
 
 

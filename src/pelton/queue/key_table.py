@@ -89,7 +89,6 @@ decode: Final = msgspec.msgpack.Decoder(KeyRecord).decode
 
 
 def claim_record(before: KeyRecord | None, worker: str) -> KeyRecord:
-    """Return the record of a key that ``worker`` takes."""
     if before is None or before.state == "free":
         return KeyRecord(state="held", done=before.done if before else 0, tries=1, worker=worker)
     return KeyRecord(

@@ -331,7 +331,6 @@ async def _flow_waits(jet: Streams, names: QueueNames) -> bool:
 
 
 async def unfinished_job(stream: Stream, names: QueueNames, job_id: str) -> StoredMessage | None:
-    """Return the message of a job that has not ended."""
     if job_id.isdigit():
         return await message_at(stream, int(job_id))
     leaf, key = found_by(job_id)

@@ -83,7 +83,6 @@ class AccountResolver:
         return [token.sub for token in tokens if token is not None and not token.is_expired(now)]
 
     def lookup(self, key: str) -> str:
-        """Return an account's JWT, "" if there is none."""
         preloaded = self._config.accounts.get(key, "")
         stored = self._stored_token(key) or preloaded
         return preloaded if preloaded and _issued_at(stored) <= _issued_at(preloaded) else stored

@@ -151,7 +151,6 @@ class SubjectRules:
         self._denied = _index([filter for filter, queue in self._deny if not queue])
 
     def allows(self, subject: str) -> bool:
-        """Whether a message's subject is allowed."""
         if self._allowed is not None and not self._allowed.match(subject):
             return False
         return not self._denied.match(subject)

@@ -485,12 +485,10 @@ def _here(server: Observed) -> dict[str, Any]:
 
 
 async def routez(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
-    """Return the routes to other servers: none."""
     return {**_here(server), "server_name": server.name, "num_routes": 0, "routes": []}
 
 
 async def gatewayz(server: Observed, parameters: ReportParameters) -> dict[str, Any]:
-    """Return the gateways to other clusters: none."""
     return {**_here(server), "outbound_gateways": {}, "inbound_gateways": {}}
 
 

@@ -508,7 +508,6 @@ class Server:
 
     @property
     def accounts(self) -> dict[str, ServerAccount]:
-        """The accounts as they are now, by their names."""
         return dict(self._accounts.by_name)
 
     @property

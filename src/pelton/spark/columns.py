@@ -82,7 +82,6 @@ def arrow_schema(schema: StructType) -> pa.Schema:
 
 
 def sql_types(schema: StructType) -> ColumnTypes:
-    """Return a schema's columns and their types, for an encoder."""
     return [(field.name, field.dataType.simpleString()) for field in schema]
 
 

@@ -183,7 +183,6 @@ class SourceLog:
             offset += len(chunk)
 
     def read_log(self, offset: int, size: int) -> bytes:
-        """Return bytes of the log."""
         with translated(self.path):
             return os.pread(self._log, size, offset)
 

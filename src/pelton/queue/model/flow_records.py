@@ -142,5 +142,4 @@ def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgo
 
 
 def redriven_in_flow(names: QueueNames, place: FlowPlace, job_id: str) -> Outgoing:
-    """Return the event that a job of a flow was redriven, as ``job_id``."""
     return Outgoing(names.flow_log(place.flow), encode_record(NodeAgain(node=place.node, id=job_id)))

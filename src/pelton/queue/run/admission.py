@@ -319,7 +319,6 @@ class Admission:
 
     @property
     def whole(self) -> JobLimit | None:
-        """The limit of the whole queue."""
         return self._limits.get(WHOLE_QUEUE)
 
     def next_death(self, place: str) -> float:

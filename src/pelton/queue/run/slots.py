@@ -384,7 +384,6 @@ class EndedAttempts(Generic[J]):
         return taken
 
     def note_settled(self, count: int) -> None:
-        """Note that ``count`` jobs are settled."""
         self._number -= count
 
     def end(self) -> None:

@@ -499,6 +499,5 @@ class SettingsFindings:
         self.warnings.append(SettingsFault(at, text))
 
     def check(self) -> None:
-        """Raise SettingsError if there are errors."""
         if self.errors:
             raise SettingsError(self.errors)

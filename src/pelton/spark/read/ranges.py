@@ -185,7 +185,6 @@ class DataLossPolicy:
             self.report(DataLossError(part.stream, position, min(first_seq - 1, part.last)))
 
     def report(self, error: DataLossError | CorruptMessageError) -> None:
-        """Raise an error, or log it."""
         if self._fail:
             raise error
         _log.warning("skipped: %s", error)

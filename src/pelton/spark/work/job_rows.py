@@ -46,7 +46,6 @@ class RowError(RetryJob):
         self.text = text
 
     def __str__(self) -> str:
-        """Return the row's error unchanged."""
         return self.text
 
 

@@ -67,7 +67,6 @@ class TaskAttempt(NamedTuple):
 
 
 def current_attempt() -> TaskAttempt:
-    """Return the attempt that this task is."""
     context = _context()
     return TaskAttempt(context.partitionId(), context.attemptNumber(), context.taskAttemptId())
 
@@ -257,7 +256,6 @@ class CommitLog:
         return f"{_ROOT}.{self._target}.{file_name(batch.writer)}"
 
     async def lookup(self, batch: BatchId) -> CommitEntry:
-        """Return the entry of a batch's writer."""
         stream = await self._jet.stream(COMMIT_STREAM)
         try:
             stored = await stream.get_last_message(self._subject(batch))
