@@ -8,7 +8,7 @@ One message is one reply. Of many, each is its own reply to the same request, an
 """
 
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -104,7 +104,7 @@ class WireGet(DirectGet, kw_only=True, frozen=True):
 _read: Final = StructReader(WireGet)
 
 
-class DirectFrame(NamedTuple):
+class DirectFrame(msgspec.Struct, frozen=True):
     """One reply: a header block, empty if there is none, and the payload."""
 
     block: bytes

@@ -20,7 +20,6 @@ from typing import (
     Final,
     Generic,
     Literal,
-    NamedTuple,
     NoReturn,
     TypeVar,
     Union,
@@ -184,7 +183,7 @@ class _Text(str):
 _MINUS_ZERO: Final = _Text("-0")
 
 
-class _Field(NamedTuple):
+class _Field(msgspec.Struct, frozen=True):
     name: str
     hint: Any
     go: str

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from hashlib import sha256
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -137,7 +137,7 @@ def replies_of(messages: Sequence[Delivered | Incoming]) -> list[str]:
     return replies if len(replies) == len(messages) else [one.reply for one in messages]
 
 
-class PullStatus(NamedTuple):
+class PullStatus(msgspec.Struct, frozen=True):
     """How a pull ended, or why it was refused."""
 
     code: int
@@ -254,7 +254,7 @@ class AckTarget(msgspec.Struct, frozen=True, gc=False):
     consumer_seq: int
 
 
-class Verdict(NamedTuple):
+class Verdict(msgspec.Struct, frozen=True):
     """What the payload of an ack says; ``following`` is the pull that an ack with ``+NXT`` makes as well.
 
     The kind is "unknown" for a payload that means nothing, and has no effect.

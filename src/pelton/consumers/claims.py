@@ -45,7 +45,7 @@ class SubjectClaims(msgspec.Struct, gc=False):
     has_parked: bool = False
 
 
-class _FoundClaims(NamedTuple):
+class _FoundClaims(msgspec.Struct, frozen=True):
     """What is found of a subject that has claims."""
 
     subject: str

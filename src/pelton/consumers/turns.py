@@ -30,7 +30,9 @@ free at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from pelton.api import ConsumerConfig, Delivered, PinLostError, PullRequest, headers
 from pelton.api.events import ACCOUNT, GroupPinned, GroupUnpinned
@@ -38,7 +40,7 @@ from pelton.consumers.log import NEVER, ConsumerLog
 from pelton.storage import integer, text
 
 
-class Waiting(NamedTuple):
+class Waiting(msgspec.Struct, frozen=True):
     """A waiting pull, of any process."""
 
     id: str
@@ -47,7 +49,7 @@ class Waiting(NamedTuple):
     failover_ns: int
 
 
-class Pin(NamedTuple):
+class Pin(msgspec.Struct, frozen=True):
     """The pin of a group: its id, and when its holder was last active.
 
     An empty id: no client was pinned since it was taken away; the next is pinned at ``free_at``.
@@ -58,7 +60,7 @@ class Pin(NamedTuple):
     free_at: int
 
 
-class Known(NamedTuple):
+class Known(msgspec.Struct, frozen=True):
     """What a decision is based on; times are wall nanoseconds.
 
     ``pending`` counts messages never delivered, ``due`` those to be redelivered, ``ack_pending`` those that await an
@@ -76,7 +78,7 @@ class Known(NamedTuple):
     stands: bool
 
 
-class GroupDecision(NamedTuple):
+class GroupDecision(msgspec.Struct, frozen=True):
     """Whether a pull is served, with how many messages, and if not, when to retry; ``lost`` if its pin was lost."""
 
     served: bool
@@ -141,7 +143,7 @@ REFRESH_NS: Final = 5_000_000_000
 _LOST_AFTER: Final = 3
 
 
-class Puller(NamedTuple):
+class Puller(msgspec.Struct, frozen=True):
     """The origin of a pull: its id, the opener it belongs to, and a check whether an opener is alive.
 
     ``stands``: it is of a NATS client, and waits until all its messages were delivered.

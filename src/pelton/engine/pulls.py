@@ -20,7 +20,7 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from itertools import chain, groupby
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -58,7 +58,7 @@ _BATCH: Final = 512
 _BATCH_BYTES: Final = 8 << 20
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """The result of one try; ``blocked``: no messages, because the next one is larger than the pull allows.
 
     ``pin``: the pin of its group under which it was served.

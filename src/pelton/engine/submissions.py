@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 from itertools import chain, compress, groupby, islice
 from operator import attrgetter, methodcaller
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, cast
 
 import msgspec
 
@@ -221,7 +221,7 @@ class CallWork:
         return [self]
 
 
-class Publishing(NamedTuple):
+class Publishing(msgspec.Struct, frozen=True):
     """Messages of one caller, whose answer is a list; or, if the policy is atomic, one ack."""
 
     messages: Sequence[Outgoing]

@@ -33,7 +33,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from pelton.api import (
     AckOp,
@@ -71,7 +73,7 @@ from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare, is_member
 
 
-class _OpenSettlement(NamedTuple):
+class _OpenSettlement(msgspec.Struct, frozen=True):
     """Acks of one consumer that were checked, and are not written yet."""
 
     stream: str

@@ -398,7 +398,7 @@ class Consumer:
             return PushSource(self._backend, pushed, room.prefetch)
         # A message with a single delivery would be lost if it were prefetched and given back.
         prefetch = 1 if self.config.max_deliver == 1 and self._is_acked else room.prefetch
-        room = room._replace(prefetch=min(prefetch, self.config.max_batch or prefetch))
+        room = msgspec.structs.replace(room, prefetch=min(prefetch, self.config.max_batch or prefetch))
 
         prefetching = copy(self)
         prefetching._traces_fetches = False

@@ -24,7 +24,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -248,7 +248,7 @@ _OVERHEAD: Final = 200
 _CONFLICT: Final = 409
 
 
-class PrefetchLimit(NamedTuple):
+class PrefetchLimit(msgspec.Struct, frozen=True):
     """Limits of the buffer; ``max_bytes`` 0 is no limit."""
 
     prefetch: int

@@ -40,7 +40,9 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 # Linux has a clock for it; on macOS the POSIX clock keeps running in sleep, Python's own does not. Elsewhere, as on
 # Windows, the monotonic clock does.
@@ -114,7 +116,7 @@ class SystemClock:
         await asyncio.sleep(delay_s)
 
 
-class WallOffset(NamedTuple):
+class WallOffset(msgspec.Struct, frozen=True, array_like=True):
     """By how many nanoseconds the wall clock is ahead of the time since boot, in the run ``boot`` of a machine."""
 
     boot: str
@@ -157,7 +159,7 @@ def cpu_wait() -> float:
 _NS_A_SECOND: Final = 1e9
 
 
-class LeaseShares(NamedTuple):
+class LeaseShares(msgspec.Struct, frozen=True):
     """The times of a lease, as shares of its duration.
 
     ``renew``: its age when it is renewed; ``stop``: its age when its holder must have stopped; ``again``: the pause

@@ -6,13 +6,15 @@ Seven of eight are of the highest rank that waits, one is of a lower one; if sev
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 BYPASS: Final = 8
 """One in this many is taken from a lower rank."""
 
 
-class RankBypass(NamedTuple):
+class RankBypass(msgspec.Struct, frozen=True):
     """How many of the highest rank were next since a lower one was, and which lower one that was."""
 
     passed: int = 0

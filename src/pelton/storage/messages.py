@@ -225,7 +225,7 @@ class Sizes(msgspec.Struct, gc=False):
     hdr: int
 
 
-class Tail(NamedTuple):
+class Tail(msgspec.Struct, frozen=True):
     """The newest messages of a stream: the last of them, its time, and how many there are.
 
     ``size`` is the bytes of their subjects, payloads and header blocks, which ``with_headers`` of them have.

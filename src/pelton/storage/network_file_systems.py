@@ -11,7 +11,9 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pelton.storage.faults import Fault
 
@@ -35,7 +37,7 @@ _MOUNTS: Final = "/proc/self/mountinfo"
 _ESCAPE: Final = re.compile(r"\\([0-7]{3})")
 
 
-class Mount(NamedTuple):
+class Mount(msgspec.Struct, frozen=True):
     """The mount point of a file system, and its kind."""
 
     point: str

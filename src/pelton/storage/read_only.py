@@ -17,9 +17,10 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
+import msgspec
 
 from pelton.storage.database import Database
 from pelton.storage.faults import FAILURES, Fault, fault_of
@@ -37,7 +38,7 @@ _OPEN_TRIES: Final = 5
 _LOCKLESS: Final = "multipleciphers-unix-none"
 
 
-class FileStamp(NamedTuple):
+class FileStamp(msgspec.Struct, frozen=True):
     """What changes when a file is written or replaced."""
 
     device: int
@@ -46,7 +47,7 @@ class FileStamp(NamedTuple):
     written_ns: int
 
 
-class StoreAtRest(NamedTuple):
+class StoreAtRest(msgspec.Struct, frozen=True):
     """The file and the log, if it is not empty, of a store that no process has open."""
 
     file: FileStamp

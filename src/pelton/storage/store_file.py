@@ -42,7 +42,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from glob import glob
 from hashlib import blake2b
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import apsw
 import msgspec
@@ -495,7 +495,7 @@ def _size(path: str) -> int:
         return 0
 
 
-class Access(NamedTuple):
+class Access(msgspec.Struct, frozen=True):
     """The owner of a store, and who else may write to it."""
 
     mode: int

@@ -18,7 +18,7 @@ import logging
 import os
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 import msgspec
 
@@ -33,7 +33,7 @@ LONG_WAIT_S: Final = 1.0
 _BETWEEN_S: Final = 60.0
 
 
-class Trouble(NamedTuple):
+class Trouble(msgspec.Struct, frozen=True):
     """One thing to tell; ``seconds`` of a sync or a wait, or ``log_bytes`` of a log that cannot be folded."""
 
     kind: Literal["slow sync", "writer wait", "checkpoint"]
@@ -120,7 +120,7 @@ class Troubles:
         self.has_news = True
 
 
-class WriterHold(NamedTuple):
+class WriterHold(msgspec.Struct, frozen=True):
     """A process that holds the writer of a store, seen so for ``seconds`` in which it wrote nothing to the log."""
 
     pid: int

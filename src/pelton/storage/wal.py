@@ -54,9 +54,10 @@ import sys
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Final, NamedTuple
+from typing import Final
 
 import apsw
+import msgspec
 
 from pelton.runtime import pause, stopwatch
 from pelton.storage.faults import REOPEN, Fault, fault_of, is_failed_sync
@@ -79,7 +80,7 @@ _LOCK_PATIENCE_S: Final = 10.0
 _PAUSE_S: Final = 0.001
 
 
-class Suspects(NamedTuple):
+class Suspects(msgspec.Struct, frozen=True):
     """Slots of failed syncs, and of syncs whose result is unknown, with their turn."""
 
     failed: frozenset[int]
@@ -304,7 +305,7 @@ def write_to(descriptor: int, data: bytes, offset: int) -> int:
     return os.pwrite(descriptor, data, offset)
 
 
-class Medium(NamedTuple):
+class Medium(msgspec.Struct, frozen=True):
     """How the log gets to disk when Pelton and not SQLite writes it."""
 
     sync: SyncFile = sync_to_disk

@@ -45,11 +45,11 @@ _sources: Final = msgspec.json.Decoder(Sources).decode
 _encode: Final = msgspec.json.Encoder(order="sorted").encode
 
 
-class Total(NamedTuple):
+class Total(msgspec.Struct, frozen=True):
     """A counter's value, and what other streams have contributed to it."""
 
     value: Decimal = Decimal(0)
-    sources: Sources = {}  # noqa: RUF012  # never changed
+    sources: Sources = {}
 
 
 class Counted(NamedTuple):
@@ -124,7 +124,7 @@ def counted(before: Total, block: bytes | None, increment: str) -> Counted:
     return Counted(block, data, Total(after, _told_sources(block, data)))
 
 
-class CounterOrigin(NamedTuple):
+class CounterOrigin(msgspec.Struct, frozen=True):
     """Another counter: its stream, and its subject there."""
 
     stream: str

@@ -24,6 +24,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
+import msgspec
+
 from pelton.api import ApiError, StreamConfig, headers
 from pelton.api.schedule import At, Schedule, due_text, next_due
 from pelton.api.times import SECOND, format_duration
@@ -162,7 +164,7 @@ def _fire(appender: Appender, remover: Remover, firing: Firing, now: int) -> Non
     if following is None:
         remover.remove_subject(firing.subject)
     else:
-        state.timers.put(firing._replace(due=following))
+        state.timers.put(msgspec.structs.replace(firing, due=following))
 
 
 def _produce(

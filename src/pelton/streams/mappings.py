@@ -13,7 +13,9 @@ limits that the next flush would apply are applied at once if they could affect 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from pelton.api import ApiError, Outgoing, StreamConfig, api_error, headers, rfc3339
 from pelton.streams.reader import Reader
@@ -26,7 +28,7 @@ _END: Final = -len("\r\n")
 _START: Final = len("NATS/1.0\r\n")
 
 
-class _Opening(NamedTuple):
+class _Opening(msgspec.Struct, frozen=True):
     """The subject under which messages of one subject are republished, and the start of their headers."""
 
     subject: str

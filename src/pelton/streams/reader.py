@@ -17,6 +17,8 @@ from itertools import chain, product
 from operator import attrgetter
 from typing import Final, NamedTuple
 
+import msgspec
+
 from pelton.api import StreamConfig
 from pelton.storage import (
     Condition,
@@ -81,7 +83,7 @@ _FEW_ROWS: Final = 1_000
 _FILTERS: Final = 64
 
 
-class SearchedRange(NamedTuple):
+class SearchedRange(msgspec.Struct, frozen=True):
     """No message matches after ``bound``, up to ``upto``."""
 
     bound: int

@@ -25,7 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import takewhile
-from typing import Final, NamedTuple, cast
+from typing import Final, cast
+
+import msgspec
 
 from pelton.api import (
     ConfigError,
@@ -331,7 +333,7 @@ _TOTALS: Final = (
 )
 
 
-class Look(NamedTuple):
+class Look(msgspec.Struct, frozen=True):
     """A stream on a snapshot; ``is_left``: nobody waits for the answer any more."""
 
     log: StreamLog

@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, NamedTuple, cast
 
+import msgspec
+
 from pelton.api import ApiError, Outgoing, PeltonError, PubAck, api_error, headers
 from pelton.api.errors import from_reply
 from pelton.api.events import BatchAbandoned, Event, Reason
@@ -126,14 +128,14 @@ _OF_ALL: Final = 1000
 _STORED, _ENDED = "1", "eob"
 
 
-class BatchKey(NamedTuple):
+class BatchKey(msgspec.Struct, frozen=True):
     """Names a batch: the row id of its stream, and its own id."""
 
     stream: int
     batch: str
 
 
-class BatchMember(NamedTuple):
+class BatchMember(msgspec.Struct, frozen=True):
     """The batch headers of a message; ``commit`` is None if the batch continues."""
 
     batch: str

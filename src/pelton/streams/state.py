@@ -181,7 +181,7 @@ _LOAD_STATE: Final = "SELECT dseq, n, waits, due, subject FROM pelton_deliveries
 _SAVE_STATE: Final = "UPDATE pelton_deliveries SET dseq=?, n=?, waits=?, due=?, subject=? WHERE consumer=0 AND seq=?"
 
 
-class Cost(NamedTuple):
+class Cost(msgspec.Struct, frozen=True):
     """The overhead that a message is accounted for, in bytes: for itself, and for having headers."""
 
     message: int
@@ -477,7 +477,7 @@ class StreamState:
     def _oldest_aged(self) -> int | None:
         if self.is_timed:
             aged = self.timers.oldest(self.table.name, self.last)
-            return None if aged is None else self.counts_from(*aged)
+            return None if aged is None else self.counts_from(aged.seq, aged.ts)
         stored = self.table.time_of(self.first)
         return None if stored is None else self.counts_from(self.first, stored)
 

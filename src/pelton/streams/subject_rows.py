@@ -16,7 +16,7 @@ Invariants, after a flush: ``msgs`` of a row equals a recount of its messages up
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -105,7 +105,7 @@ class SubjectRow(msgspec.Struct, gc=False):
     msgs: int
 
 
-class SubjectQuery(NamedTuple):
+class SubjectQuery(msgspec.Struct, frozen=True):
     """A subquery with the columns ``subject``, ``first``, ``last`` and ``msgs``, and its bindings."""
 
     sql: str

@@ -10,7 +10,7 @@ A row is removed with its message. The cached deadline may be too early, never t
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -18,7 +18,7 @@ from pelton.api.times import NEVER
 from pelton.storage import Database, Removed, column, decoded, integer
 
 
-class Firing(NamedTuple):
+class Firing(msgspec.Struct, frozen=True):
     """A schedule: the message that holds it, and when it fires."""
 
     seq: int
@@ -26,7 +26,7 @@ class Firing(NamedTuple):
     due: int
 
 
-class Aged(NamedTuple):
+class Aged(msgspec.Struct, frozen=True):
     """A message that ages, and when it was stored."""
 
     seq: int

@@ -27,6 +27,8 @@ from itertools import combinations_with_replacement
 from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 LONGEST: Final = 3072
 """The most bytes of a subject or filter.
 
@@ -132,7 +134,7 @@ def _token_pattern(token: str) -> str:
     return ".+" if token == ">" else re.escape(token)
 
 
-class _Shape(NamedTuple):
+class _Shape(msgspec.Struct, frozen=True):
     """How many tokens there are before a last ``>``, which of them are ``*``, and whether there is a ``>``."""
 
     length: int

@@ -24,7 +24,9 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from itertools import pairwise, product
 from operator import itemgetter
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
+
+import msgspec
 
 from pelton.subjects.match import is_filter, is_subject
 
@@ -63,7 +65,7 @@ class TransformError(ValueError):
     """A source and destination do not form a valid transform; the text is nats-server's."""
 
 
-class Function(NamedTuple):
+class Function(msgspec.Struct, frozen=True):
     """A mapping function and its arguments; which of them are used depends on the kind.
 
     ``wildcards`` count from 1 as written, ``number`` is a length, a position or a number of buckets.

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, ItemsView, Iterator, Mapping, ValuesView
 from contextlib import contextmanager, suppress
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 
@@ -90,7 +90,7 @@ def _checked(kind: type[C], config: object, decode: Callable[[bytes], D]) -> tup
         raise DamagedRowError(f"a configuration cannot be decoded ({error})") from error
 
 
-class StreamRow(NamedTuple):
+class StreamRow(msgspec.Struct, frozen=True, gc=False):
     """The row of a stream."""
 
     id: int
@@ -106,7 +106,7 @@ class StreamRow(NamedTuple):
         return cls(integer(row_id), text(name), raw, integer(created), digest)
 
 
-class ConsumerRow(NamedTuple):
+class ConsumerRow(msgspec.Struct, frozen=True, gc=False):
     """The row of a consumer of a stream."""
 
     id: int
@@ -177,7 +177,7 @@ _INCREMENT: Final = "UPDATE meta SET value=value+1 WHERE key='catalogue' RETURNI
 _NOTE: Final = "SELECT value FROM meta WHERE key=?"
 
 
-class Change(NamedTuple):
+class Change(msgspec.Struct, frozen=True, array_like=True):
     """The row ids of streams and consumers that were created, changed or deleted."""
 
     streams: tuple[int, ...] = ()

@@ -27,6 +27,8 @@ from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from operator import attrgetter
 from typing import Final, Protocol
 
+import msgspec
+
 from pelton.api import (
     AckOp,
     ApiError,
@@ -182,7 +184,7 @@ class ConsumerRegistry:
         """Let a consumer number its deliveries from 1 again; the tokens of those so far belong to an earlier one."""
         self._raise_floor(consumer.dseq)
         self._db.execute("UPDATE consumers SET token_floor=? WHERE id=?", (self.token_floor, consumer.id))
-        self.put(self.row_of(consumer)._replace(floor=self.token_floor))
+        self.put(msgspec.structs.replace(self.row_of(consumer), floor=self.token_floor))
         consumer.dseq, consumer.dirty = 0, True
 
     def _raise_floor(self, given: int) -> None:

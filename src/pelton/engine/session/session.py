@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 import msgspec
 
@@ -247,7 +247,7 @@ class StoreClock:
 _HOPS: Final = 16
 
 
-class SessionMark(NamedTuple):
+class SessionMark(msgspec.Struct, frozen=True):
     """A savepoint of a transaction, with the effects that it had at that point."""
 
     name: str
@@ -256,7 +256,7 @@ class SessionMark(NamedTuple):
     changed: bool
 
 
-class Surroundings(NamedTuple):
+class Surroundings(msgspec.Struct, frozen=True):
     """What a session needs from its process: wall clock (ns), randomness, ids, whether and how many pulls wait.
 
     ``clock``: what ``now`` is read from, if it is to be put right after jumps.
