@@ -154,6 +154,26 @@ def test_what_breaks_the_protocol_ends_it(sent: bytes, text: str) -> None:
     assert parser.feed(b"PING\r\n") == []
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"PUB a.b r 5\r\nhello\r\n",
+        b"PUB a.b r 0\r\n\r\n",
+        b"PUB a.b r 5\r\nhello\n\n",
+        b"PUB a.b r 5\r\nhel",
+        b"PUB a.b r 12\r\ntwelve bytes\r\n",
+        b"PUB a.b.of.a.line r 5\r\nhello\r\n",
+        b"PUB a.b r 5\r\nhello\r\nPING\r\n",
+    ],
+)
+def test_a_message_that_comes_alone_is_read_as_one_behind_another_command(sent: bytes) -> None:
+    limits = WireLimits(line=14, payload=10)
+    assert fed(Parser(limits), b"PING\r\n" + sent) == [Ping(), *fed(Parser(limits), sent)]
+    waits = Parser(limits)
+    waits.awaits_connect = True
+    assert [type(command) for command in fed(waits, sent)] == [Violation]
+
+
 def test_a_large_message_is_joined_once() -> None:
     parser = Parser(WireLimits(payload=1 << 20))
     data = bytes(1 << 20)

@@ -135,6 +135,7 @@ _SHORT_LINE: Final = 256
 # As most clients send them, and shorter than any line.
 _ACKS: Final = re.compile(rb"(?:PUB \$JS\.ACK\.[!-~]{1,240} 4\r\n\+ACK\r\n)+").match
 _PUB: Final = b"PUB "
+_ONE: Final = re.compile(rb"PUB ([!-~]+) ([!-~]+) (\d{1,9})\r\n").match
 # So many messages of one size follow each other before they are read together: that needs a pattern for the size, and
 # to make one takes as long as reading a hundred.
 _ALIKE_AFTER: Final = 64
@@ -155,6 +156,7 @@ class WireLimits(msgspec.Struct, frozen=True, kw_only=True):
     payload: int = 1_048_576
 
 
+_Read = Callable[[bytes], Command]
 _Head = tuple[str, str, int, int]
 """The line of a message: subject, reply, the sizes of its header block (-1: none) and of all that follows. A plain
 tuple: one is made for every line that is not known."""
@@ -234,6 +236,8 @@ class Parser:
                 return []
             data = bytes(self._held)
             self._held.clear()
+        if (line := _ONE(data)) is not None and self._is_alone(data, line.end(), int(line[3])):
+            return [Pub(line[1].decode(), line[2].decode(), data[line.end() : -2])]
         found: list[Command] = []
         try:
             used = self._parse(data, found.append)
@@ -244,6 +248,11 @@ class Parser:
         if used < len(data):
             self._held += data[used:] if used else data
         return found
+
+    def _is_alone(self, data: bytes, start: int, size: int) -> bool:
+        """Whether one message that begins at ``start`` is all there is: it is awaited before the next is sent."""
+        is_allowed = size <= self.limits.payload and start <= self.limits.line and not self.awaits_connect
+        return is_allowed and len(data) == start + size + 2 and data.endswith(b"\r\n")
 
     def pause(self) -> None:
         """Let what is fed wait."""
@@ -422,17 +431,9 @@ def _unsub(rest: bytes) -> Command:
     raise BrokenError(MALFORMED)
 
 
-def _ping(rest: bytes) -> Command:
-    return Ping()
-
-
-def _pong(rest: bytes) -> Command:
-    return Pong()
-
-
-_LINES: Final = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, b"PING": _ping, b"PONG": _pong}
 # What follows their names at once is not looked at.
-_WITH_ANYTHING: Final = {b"PING": _ping, b"PONG": _pong}
+_WITH_ANYTHING: Final[dict[bytes, _Read]] = {b"PING": lambda _: Ping(), b"PONG": lambda _: Pong()}
+_LINES: Final[dict[bytes, _Read]] = {b"CONNECT": _connect, b"SUB": _sub, b"UNSUB": _unsub, **_WITH_ANYTHING}
 
 
 @lru_cache(maxsize=1024)
