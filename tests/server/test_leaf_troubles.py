@@ -232,14 +232,12 @@ async def test_tls(first: bool, started: Started, tmp_path: Path) -> None:
     shown = TlsConfig(
         ca_file=str(made.ca), cert_file=str(made.client[0]), key_file=str(made.client[1]), handshake_first=first
     )
-    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port, f", tls {{ {tls}, timeout: 0.5 }}")):
-        bad = TlsConfig(handshake_first=first)
-        other = replace(shown, handshake_first=not first)
-        accounts = {"$G": shown, "B": bad, "C": other}
+    with nats_server(tmp_path / "hub", jetstream=False, extra=listening(port, f", tls {{ {tls} }}")):
+        too_early = replace(shown, handshake_first=True)
+        accounts = {"$G": shown, "B": TlsConfig(handshake_first=first), "C": too_early}
         tried = [replace(each, account=name) for name, tls in accounts.items() for each in remotes(port, tls=tls)]
         server = await started(leaf_remotes=tuple(tried), accounts=_accounts("B", "C"))
-        refused = "wants TLS first" if first else "does not begin with TLS"
-        await becomes(server, "", "certificate verify failed", refused)
+        await becomes(server, "", "certificate verify failed", "" if first else "does not begin with TLS")
         await works(server)
 
 
@@ -302,6 +300,52 @@ async def test_two_ways_to_one_hub(started: Started, client_of: ClientOf, tmp_pa
             assert (await js.stream_info("S")).state.messages == 1
         await becomes(server, "")
         assert server.leafs.all[0].connects == 1
+
+
+async def test_clients_of_another_server_of_the_file(started: Started, client_of: ClientOf, tmp_path: Path) -> None:
+    """The one that is the leaf node tells its hub what they want; what another hub wants, it does not."""
+    one, two = free_ports(2)
+    with (
+        nats_server(tmp_path / "1", jetstream=False, extra=listening(one)) as hub,
+        nats_server(tmp_path / "2", jetstream=False, extra=listening(two)) as apart,
+    ):
+        server, other = await started(leaf_remotes=remotes(one)), await started()
+        with_hub = await started(leaf_remotes=remotes(two))
+        await becomes(server, "")
+        await becomes(with_hub, "")
+        edge, far = await client_of(server), await client_of(other)
+        async with await nats.connect(hub.url) as client, await nats.connect(apart.url) as stranger:
+            await stranger.subscribe("other.hub")
+            await linked(await client_of(with_hub), stranger)
+            heard = await far.subscribe("news.>")
+
+            async def answer(message: Msg) -> None:
+                await message.respond(b"yes")
+
+            service = await far.subscribe("far.service", cb=answer)
+            await client.subscribe("hub.service", cb=answer)
+            await linked(far, client)
+            await linked(edge, client)
+            await client.publish("news.1", b"x")
+            assert (await heard.next_msg(5)).data == b"x"
+            for asks, subject in ((client, "far.service"), (edge, "far.service"), (far, "hub.service")):
+                for _ in range(2):
+                    assert (await asks.request(subject, b"", timeout=5)).data == b"yes", subject
+            told = (await REPORTS["leafz"](server, ReportParameters({"subs": "1"})))["leafs"]
+            assert len(told) == 1
+            await service.unsubscribe()
+            await far.flush()
+            for subject in ("far.service", "other.hub"):
+
+                async def is_unheard(subject: str = subject) -> bool:
+                    with suppress(nats.errors.TimeoutError):
+                        try:
+                            await client.request(subject, b"", timeout=0.1)
+                        except nats.errors.NoRespondersError:
+                            return True
+                    return False
+
+                await eventually(is_unheard, True)
 
 
 async def test_two_remotes_of_one_hub(started: Started, tmp_path: Path) -> None:

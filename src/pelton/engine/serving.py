@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from pelton.api import (
     AckOp,
@@ -33,6 +33,9 @@ from pelton.sourcing import RemoteLink
 from pelton.storage import Committer, Fault, Work
 
 T = TypeVar("T")
+INBOXES: Final = "_INBOX"
+FOR_HUB: Final = "$LDS.hub"
+"""The subject of a row by which a server shows others that some of its rows are what a hub wants."""
 Answered = Callable[[int, Sequence[PubAck | PeltonError]], None]
 """Called with the position of the first answer, and answers in the order of the messages."""
 
@@ -78,15 +81,23 @@ class Serving:
         return self._bus.has_subscriptions and self._bus.has_others(subject)
 
     def others(self) -> list[tuple[str, str]]:
-        """Return what programs subscribe to: filters, each with its group or "".
+        """Return what programs, and clients of other servers, subscribe to: filters, each with its group or "".
 
-        Of what other servers relay, which may be what a hub has asked them for, only the inboxes of their own programs.
+        All inboxes of a server have one row: who asks tells its own. What a server relays that has a hub itself may be
+        what that has asked for: only the inboxes of its own programs are told.
         """
         if not self._bus.has_subscriptions:
             return []
         own = self.own_inboxes()
-        found = [row for row in self._bus.others() if row.queue != RELAYED or row.subject.startswith(own)]
-        return [(row.subject, "" if row.queue == RELAYED else row.queue) for row in found]
+        rows = self._bus.others()
+        with_hub = {row.owner for row in rows if row.subject == FOR_HUB}
+        return [
+            (row.subject, "" if row.queue == RELAYED else row.queue)
+            for row in rows
+            if row.queue != RELAYED
+            or row.subject.startswith(own)
+            or not (row.owner in with_hub or row.subject.startswith(INBOXES))
+        ]
 
     def own_inboxes(self) -> str:
         """Return how the inboxes of programs begin that speak NATS with a server in their own process."""

@@ -24,14 +24,13 @@ from typing import Final, NamedTuple, Protocol
 
 from pelton.api import Incoming, PeltonError
 from pelton.engine.bus import RELAYED
-from pelton.engine.serving import Serving
+from pelton.engine.serving import FOR_HUB, INBOXES, Serving
 from pelton.runtime import Runtime
 from pelton.server.connection import AccountPort
 from pelton.server.router import ClientSubscription, HubSubscription, Receiver
 from pelton.wire.leaf_protocol import HubHello
 
 _log: Final = logging.getLogger("pelton.server")
-_INBOXES: Final = "_INBOX"
 _OF_A_TOKEN: Final = 64
 _ROWS_AT_ONCE: Final = 128
 _MOST_WAITING: Final = 1024
@@ -54,9 +53,9 @@ class RelayedInterest:
         self._plain: Counter[str] = Counter()
         self._groups: Counter[tuple[str, str]] = Counter()
         self._of_token: dict[str, set[str]] = {}
-        self._covered: set[str] = {_INBOXES}
+        self._covered: set[str] = {INBOXES}
         self._rows: dict[_Row, int] = {}
-        self._wanted: set[_Row] = {_Row(f"{_INBOXES}.>", RELAYED)}
+        self._wanted: set[_Row] = {_Row(f"{INBOXES}.>", RELAYED)}
         self._pushed: dict[str, str] = {}
         self._version = -1
         self._task: asyncio.Task[None] | None = None
@@ -79,6 +78,8 @@ class RelayedInterest:
     def on_subscribe(self, subscription: ClientSubscription) -> None:
         """Note a new subscription."""
         subject, queue = subscription.subject, subscription.queue
+        if isinstance(subscription, HubSubscription):
+            self._want(_Row(FOR_HUB, RELAYED))
         if queue:
             self._groups[subject, queue] += 1
             if self._groups[subject, queue] == 1:
@@ -118,7 +119,7 @@ class RelayedInterest:
 
     def _cover(self, subject: str) -> None:
         token = subject.partition(".")[0]
-        if token in self._covered or (token.startswith(_INBOXES) and token not in ("*", ">")):
+        if token in self._covered or (token.startswith(INBOXES) and token not in ("*", ">")):
             if token not in self._covered:
                 self._cover_all(token)
             return

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol, cast
 
+from pelton.engine.serving import INBOXES
 from pelton.server.connection import AccountPort, ClientConnection, ServerHost, SharedBuffer
 from pelton.server.identity import ClientRights
 from pelton.server.interest import Interest, LeafInterest
@@ -39,6 +40,7 @@ from pelton.wire.leaf_protocol import (
 
 _log: Final = logging.getLogger("pelton.server")
 CONNECT_S: Final = 5.0
+_MOST_INBOXES: Final = 1024
 LOOP: Final = "the hub leads back to this store, or serves it by another connection already"
 
 
@@ -92,6 +94,8 @@ class LeafConnection(ClientConnection):
         self._pings = 0
         # What the hub wants is not acted on before it has told all of it.
         self._early: dict[bytes, LeafSub] | None = {}
+        # The inboxes from which the hub was asked lately, and whether they are of other processes.
+        self._inboxes: dict[str, bool] = {}
 
     # --- life
 
@@ -171,6 +175,8 @@ class LeafConnection(ClientConnection):
         if frame.size > self.hub.max_payload:
             _log.warning("a message on %r is too large for the hub %s, and was dropped", route, self._link.url)
             return False
+        if frame.reply.startswith(INBOXES):
+            self._tell_inbox(frame.reply)
         block = frame.block if self.hub.headers else None
         data = encode_leaf_message(route, frame.subject, frame.reply, queues, block, frame.data)
         self.write(data)
@@ -179,6 +185,20 @@ class LeafConnection(ClientConnection):
         if self._out_bytes > self._max_pending:
             self._cut_slow()
         return True
+
+    def _tell_inbox(self, reply: str) -> None:
+        """Let the hub's answer come back, if it is for another process, whose inboxes the hub does not know."""
+        inbox = f"{reply.rpartition('.')[0]}.*" if reply.count(".") > 1 else reply
+        if inbox in self._inboxes:
+            return
+        if len(self._inboxes) >= _MOST_INBOXES:
+            oldest = next(iter(self._inboxes))
+            if self._inboxes.pop(oldest):
+                self.tell((oldest, ""), self._link.interest.weight((oldest, "")))
+        found = self._link.account.router.subscriptions(reply)
+        self._inboxes[inbox] = all(isinstance(one, HubSubscription) for one in found)
+        if self._inboxes[inbox]:
+            self.tell((inbox, ""), 1)
 
     def tell(self, key: Interest, number: int) -> None:
         """Tell the hub how many want what it may send."""
