@@ -285,7 +285,7 @@ async def promote_under_load(pair: Pair, draw: random.Random, *, asks: bool) -> 
     async with pelton.open(pair.standby) as new:
         state = (await (await new.stream("orders")).info()).state
         was = len(acknowledged) if asks else sum(at < found.copied_ns for at in acknowledged)
-        assert state.messages >= was > 0
+        assert state.messages >= was
         given = await tokens_given(new, 1)
     # A cluster counts the deliveries of plain consumers anew.
     for kind in ("lock", "semaphore"):

@@ -13,6 +13,7 @@ In this order; killed anywhere, it is done by doing it again:
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -25,6 +26,7 @@ from pelton.api import (
     PeltonError,
     StoreBusyError,
     StoredMessage,
+    StoreStandbyError,
     StreamConfig,
     StreamNotFoundError,
     WrongLastSequenceError,
@@ -65,6 +67,7 @@ _PAUSE_S: Final = 0.02
 # More than a store raises its floor in its life (storage/copies.py).
 _EPOCHS: Final = 1 << 12
 _PAGE: Final = 500
+_AT_ONCE: Final = 32
 
 
 class Promoted(NamedTuple):
@@ -96,7 +99,7 @@ async def promote_on_cluster(address: str, *, key: Key | None, ask_source: bool,
         if note.state == "store":
             raise ConfigError(f"{name!r} is the store already")
         problem = "the old store was not asked" if note.state == "standby" else "it was interrupted before"
-        await bucket.write(replace(note, state="promoting"))
+        await _claim(bucket, note)
         if ask_source and not note.is_whole:
             problem = await _complete(there, bucket, name, source or note.source, key)
         note = await bucket.read() or note
@@ -104,6 +107,18 @@ async def promote_on_cluster(address: str, *, key: Key | None, ask_source: bool,
         await _Promotion(there, bucket, note).run()
         await bucket.write(replace(note, state="store"))
     return Promoted(note, problem)
+
+
+async def _claim(bucket: StandbyBucket, note: ClusterNote) -> None:
+    """Note that it is being promoted; its follower may write meanwhile."""
+    while True:
+        try:
+            return await bucket.write(replace(note, state="promoting"))
+        except StoreStandbyError:
+            found = await bucket.read()
+            if found is None or found.state != "standby":
+                raise
+            note = found
 
 
 async def _complete(there: Jet, bucket: StandbyBucket, name: str, path: str, key: Key | None) -> str:
@@ -166,8 +181,14 @@ class _Promotion:
         lasts = (kept.last_seq for kept in streams.values() if kept.is_apart)
         above = max(self._tokens, *lasts, 0) if apart else self._tokens
         await raise_first_tokens(self._there, above, [*begun, *apart], self._note.num_replicas)
-        for name, kept in streams.items():
-            await (self._rebuild(kept) if name in apart else self._finish(kept))
+        left = [*streams.values()]
+        while left:
+            some, left = left[:_AT_ONCE], left[_AT_ONCE:]
+            finishing = (self._rebuild(kept) if kept.is_apart else self._finish(kept) for kept in some)
+            # All have ended before the first error is raised.
+            for ended in await asyncio.gather(*finishing, return_exceptions=True):
+                if ended is not None:
+                    raise ended
         for queue in queues:
             if is_exclusive_on_file(streams[_JOBS + queue].config):
                 await self._there.queue(queue, create=False, num_replicas=self._note.num_replicas)

@@ -69,7 +69,7 @@ from pelton.moving.configs import MARK, as_published, config_while_filling, fill
 from pelton.moving.copying import ClusterFiller, pages, unsettled_sequences
 from pelton.moving.served_log import name_of
 from pelton.runtime import on_thread, system_runtime
-from pelton.storage import Fault
+from pelton.storage import Database, Fault
 from pelton.storage.standby import fence, highest_token_floor, sum_of_last_seqs, uuid_of
 from pelton.storage.store_file import PROMOTING
 from pelton.storage.troubles import note_standby
@@ -276,6 +276,7 @@ class ClusterWriter:
         self._lasts: dict[str, int] = {}
         self._left_out: set[str] = set()
         self._told = 0
+        self._seen: tuple[Database, int] | None = None
         self.uuid: str = ""
 
     async def begin(self, *, is_promoting: bool = False) -> StandbyBucket:
@@ -302,18 +303,13 @@ class ClusterWriter:
         assert bucket.note is not None
         copied = self._there.runtime.clock.now()
         with self._engine.held() as database:
-            streams = [one async for one in self._streams()]
-            is_new = await self._fill(streams)
+            seen = database, database.seen()
+            is_new = False if seen == self._seen else await self._copy()
             if is_new is None:
                 await bucket.check()
                 return None
-            for info, kept in streams:
-                is_new |= await self._remove(info, kept)
-                if self._kept.get(info.config.name) != kept:
-                    await bucket.keep(kept)
-                    self._kept[info.config.name], is_new = kept, True
-            is_new |= await self._remove_others({info.config.name for info, _ in streams})
             last_seqs, tokens = sum_of_last_seqs(database), highest_token_floor(database)
+        self._seen = seen
         if is_new or abs(copied - bucket.note.copied_ns) >= _TOLD_NS:
             note = replace(bucket.note, copied_ns=copied, last_seqs=last_seqs, tokens=tokens)
             await bucket.write(note)
@@ -321,6 +317,19 @@ class ClusterWriter:
                 note_standby(self.source, self.target, copied, last_seqs)
                 self._told = copied
         return is_new
+
+    async def _copy(self) -> bool | None:
+        assert self._bucket is not None
+        streams = [one async for one in self._streams()]
+        is_new = await self._fill(streams)
+        if is_new is None:
+            return None
+        for info, kept in streams:
+            is_new |= await self._remove(info, kept)
+            if self._kept.get(info.config.name) != kept:
+                await self._bucket.keep(kept)
+                self._kept[info.config.name], is_new = kept, True
+        return await self._remove_others({info.config.name for info, _ in streams}) or is_new
 
     async def _streams(self) -> AsyncGenerator[tuple[StreamInfo, KeptStream], None]:
         """Yield the streams, and what is kept of each."""

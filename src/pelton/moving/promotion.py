@@ -236,6 +236,7 @@ class _Following:
         self._told = told
         self._halt = halt
         self._problem = ""
+        self._has_turned = False
 
     def run(self) -> None:
         while not self._halt.is_asked_for:
@@ -248,14 +249,16 @@ class _Following:
                 if not (fault.kind in _PASSING or is_standbys) or not is_there:
                     raise
                 self._note_problem(str(fault))
-                self._wait(_BACKOFF_S)
+                # What has just worked, and was cut off, is begun again at once.
+                self._wait(_STEP_S if self._has_turned else _BACKOFF_S)
+                self._has_turned = False
 
     def _follow(self) -> None:
         follower = open_writer(*self._ends, self._key, demote=self._may_demote)
         with closing(follower):
             while not self._halt.is_asked_for:
                 is_new = follower.turn()
-                self._may_demote, self._problem = False, ""
+                self._may_demote, self._problem, self._has_turned = False, "", True
                 self._told()
                 # A writer that waits for readers of a long log waits for this.
                 self._wait(_FAST_S if is_new and follower.is_log_long else self._interval)
