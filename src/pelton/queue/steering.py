@@ -323,10 +323,6 @@ class QueueWithSteering:
         """
         return await self._steering.send(job_id, name, value, msg_id=msg_id)
 
-    async def event(self, job_id: str, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
-        """Return what a job has published last under a ``name``, waiting ``timeout`` seconds: see `JobHandle.event`."""
-        return await self._steering.event(job_id, name, kind, timeout=timeout)
-
     async def pause(self, *, key: str | None = None, job: str | None = None) -> None:
         """Start no more jobs, in any process, until :meth:`resume`: all, those of a key, or those of a job's name.
 

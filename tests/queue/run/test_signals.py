@@ -208,8 +208,8 @@ async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(
 
     handle = await queue.enqueue(offer)
     with pytest.raises(TimeoutError, match="event 'quote'"):
-        await elsewhere.event(handle.id, "quote", timeout=0.01)
-    quote = asyncio.ensure_future(elsewhere.event(handle.id, "quote", dict[str, int]))
+        await elsewhere.handle(handle.id).event("quote", timeout=0.01)
+    quote = asyncio.ensure_future(elsewhere.handle(handle.id).event("quote", dict[str, int]))
     async with working(queue):
         assert (await asyncio.wait_for(quote, 60))["price"] in (1, 2)
         await until_waiting(queue, handle.id)
@@ -223,6 +223,6 @@ async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(
         assert await handle.value(timeout=60) == "sold"
         with pytest.raises(JobEndedError):
             await missing
-    assert [await elsewhere.event(handle.id, name) for name in ("quote", "place")] == [{"price": 2}, "york"]
+    assert [await elsewhere.handle(handle.id).event(name) for name in ("quote", "place")] == [{"price": 2}, "york"]
     with pytest.raises(JobNotFoundError):
-        await elsewhere.event("999", "quote")
+        await elsewhere.handle("999").event("quote")
