@@ -20,6 +20,8 @@ from tests.storage.processes import Child
 
 _PUBLISHERS = 2
 _WORKERS = 2
+_ACK_WAIT_S = 0.3
+_IDLE_S = 0.5
 
 
 class Record:
@@ -59,9 +61,10 @@ def killed(child: Child, random: Random, most_words: int) -> list[object]:
     """Kill a child at a random point of its life and return all its reports."""
     words = [child.hear()]
     for _ in range(random.randrange(most_words)):
-        # A worker may have nothing to do once the publishers are dead.
-        if child.pipe.poll(0.2):
-            words.append(child.hear())
+        # A worker may have nothing to do once the publishers are dead: not even what is delivered again.
+        if not child.pipe.poll(_IDLE_S):
+            break
+        words.append(child.hear())
     child.pipe.poll(random.uniform(0, 0.002))
     child.kill()
     words += child.hear_all()
@@ -88,7 +91,7 @@ async def killing(path: Path, random: Random, record: Record, number: int) -> in
 @pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), pytest.param(60, id="long")])
 async def test_acknowledged_work_survives_kills(tmp_path: Path, rounds: int) -> None:
     path = tmp_path / "a.pelton"
-    await make_store(path, ack_wait=0.3)
+    await make_store(path, ack_wait=_ACK_WAIT_S)
     random, record = Random(20250711), Record()
     number = 0
     while number < rounds or record.least <= 8 * rounds:
