@@ -77,6 +77,7 @@ _SLOW: Final = {
     "tests/moving/test_copy.py::test_killed": "kills",
     "tests/moving/test_cluster_standby.py::test_killed": "kills, on one server and on three",
     "tests/moving/test_standby.py::test_a_full_disk": "a process that waits",
+    "tests/moving/test_standby.py::test_a_follower_tells": "a change of the key, which waits for its follower",
     "tests/moving/test_standby.py::test_killed": "kills",
     "tests/moving/test_served_standby.py::test_it_goes_on": "servers that are killed",
     "tests/moving/test_to_three_servers.py::test_everything": "kills of three servers",

@@ -246,6 +246,21 @@ async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(pair: P
         assert [(one.who, one.is_taken) for one in register.writes] == [("old", True), ("new", True), ("old", False)]
 
 
+async def test_another_key_of_the_store_ends_its_follower(pair: Pair) -> None:
+    copied, loop = asyncio.Event(), asyncio.get_running_loop()
+    async with pelton.open(pair.store, key=b"k" * 32) as jet:
+        await jet.create_stream("orders", subjects=["orders"])
+        following = asyncio.ensure_future(
+            follow(pair.store, pair.standby, key=b"k" * 32, on_copied=lambda: loop.call_soon_threadsafe(copied.set))
+        )
+        await copied.wait()
+        await jet.rekey(b"n" * 32)
+        with pytest.raises(pelton.StoreKeyError, match="another process has changed its key"):
+            await following
+        async with pelton.open(pair.standby) as there:
+            assert "orders" in await there.stream_names()
+
+
 @pytest.mark.parametrize("rounds", [pytest.param(1, id="short"), pytest.param(40, id="long")])
 async def test_promoted_in_the_middle_of_load_no_token_ever_falls(tmp_path: Path, rounds: int) -> None:
     draw = random.Random(rounds)

@@ -143,6 +143,17 @@ async def test_nothing_is_missed_when_the_log_begins_anew(pair: Pair) -> None:
         pair.check()
 
 
+async def test_a_follower_tells_that_the_store_has_another_key(tmp_path: Path) -> None:
+    pair = Pair(tmp_path, KEY)
+    async with pair.open() as jet:
+        with pair.follower() as follower:
+            follower.turn()
+            await jet.rekey(b"n" * 32)
+            with pytest.raises(Fault) as caught:
+                follower.turn()
+            assert (caught.value.kind, caught.value.path) == ("key", pair.store)
+
+
 async def test_two_followers_take_turns(plain: Pair) -> None:
     async with plain.open() as jet:
         await jet.create_stream("orders", subjects=["orders"])

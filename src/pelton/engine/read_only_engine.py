@@ -188,12 +188,15 @@ class ReadOnlyEngine:
         Reads in it raise StoreBusyError once a process opens a store that nobody had open.
         """
         database = self._current().database
-        with database.reading():
-            self._is_held = True
-            try:
-                yield database
-            finally:
-                self._is_held = False
+        try:
+            with database.reading():
+                self._is_held = True
+                try:
+                    yield database
+                finally:
+                    self._is_held = False
+        except Fault as fault:
+            raise public_error(fault) from None
 
     def _current(self) -> _View:
         """Return a view of what is at the path now."""

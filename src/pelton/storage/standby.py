@@ -208,7 +208,9 @@ class SourceLog:
         return True
 
     def _sum_last_seqs(self) -> None:
-        if (seen := self.database.seen()) != self._seen:
+        with translated(self.path):
+            seen = self.database.seen()
+        if seen != self._seen:
             with self.database.reading():
                 self.last_seqs = sum_of_last_seqs(self.database)
             self._seen = seen
