@@ -44,8 +44,8 @@ SHARED = """
 # Functions that are called by a bare participle, which says neither what they do nor when they run: only fewer. A
 # command is a verb and its object, a callback ``on_...``, a conversion ``..._of``.
 PARTICIPLES = """
-    archived bound checked committed contributed counted created decoded deleted encoded expired fired flushed found
-    held known lifted listed lost made mapped met modified moved named opened ordered owned parked passed prepared
+    archived bound changed checked committed contributed counted created decoded deleted encoded expired fired flushed
+    found held known lifted listed lost made mapped met modified moved named opened ordered owned parked passed prepared
     reconfigured refused rejected removed renamed said scheduled seen served settled taken told translated unchanged
     unfinished unlisted unpacked untouched unwanted vanished wanted
 """

@@ -241,7 +241,7 @@ class JobArgumentsError(JobError):
     def __init__(self, name: str, reason: str, *, is_stored: bool = False) -> None:
         self.name, self.reason, self.is_stored = name, reason, is_stored
         super().__init__(
-            f"job {name!r} cannot take its stored arguments: {reason}; it waits for a worker whose function does"
+            f"job {name!r} cannot take what is stored: {reason}; it waits for a worker whose function does"
             if is_stored
             else f"job {name!r} cannot take these arguments: {reason}; pass what it declares"
         )

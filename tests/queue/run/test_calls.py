@@ -6,6 +6,8 @@ import asyncio
 from collections import Counter
 from typing import Any
 
+import pytest
+
 import pelton
 from pelton import ConfigError, Jet, JobFailedError
 from pelton.queue import JobContext, Queue
@@ -162,6 +164,88 @@ async def test_a_job_waits_for_the_version_that_made_its_calls(queue: Queue, ano
     assert (await handle.info()).attempt == 0, "given back, not failed"
     async with working(queue):
         assert await handle.value(timeout=60) == "one"
+
+
+@pytest.mark.parametrize("asks", [False, True])
+@ON_BOTH
+async def test_a_job_that_began_with_other_code_is_told_what_is_new(
+    queue: Queue, another: OpenQueue, *, asks: bool
+) -> None:
+    done = list[str]()
+
+    @queue.job(name="sell", max_attempts=1)
+    async def older(context: JobContext) -> str:
+        await context.step("charge", done.append, "charge")
+        await context.wait_for("go")
+        return "older"
+
+    newer = await another("garage")
+
+    @newer.job(name="sell", max_attempts=1)
+    async def sell(context: JobContext) -> str:
+        if not asks or await context.changed("fraud-check"):
+            await context.step("check", done.append, "check")
+        await context.step("charge", done.append, "charge")
+        await context.wait_for("go")
+        return "newer"
+
+    handle = await queue.enqueue(older)
+    async with working(queue):
+        await until_waiting(queue, handle.id)
+    await handle.send("go")
+    async with working(newer):
+        if asks:
+            assert await handle.value(timeout=60) == "newer"
+        else:
+            while (info := await handle.info()).state != "stuck":
+                await asyncio.sleep(0.01)
+            assert "step 'check' comes before step 'charge', which it has done" in info.last_error
+            assert (info.attempt, (await newer.counts()).stuck) == (0, 1)
+        new = await newer.enqueue(sell)
+        await until_waiting(newer, new.id)
+    assert done == ["charge", "check", "charge"]
+    if not asks:
+        async with working(queue):
+            assert await handle.value(timeout=60) == "older"
+
+
+@ON_BOTH
+async def test_what_is_done_side_by_side_has_no_order(queue: Queue, another: OpenQueue) -> None:
+    """Also what follows a step that failed: where it succeeds, that does not follow."""
+
+    def declare(opened: Queue, *, is_new: bool) -> None:
+        def charge() -> str:
+            if not is_new:
+                raise ValueError
+            return "new"
+
+        @opened.job(name="both", max_attempts=1)
+        async def both(context: JobContext) -> list[str]:
+            if is_new:
+                await context.step("first", str)
+            return [*await asyncio.gather(context.step("a", str), context.step("b", str)), await later(context)]
+
+        async def later(context: JobContext) -> str:
+            return await context.wait_for("go", str)
+
+        @opened.job(name="fails", max_attempts=1)
+        async def fails(context: JobContext) -> str:
+            try:
+                return await context.step("charge", charge)
+            except ValueError:
+                await context.step("tell", str)
+                return await later(context)
+
+    newer = await another("garage")
+    declare(queue, is_new=False)
+    declare(newer, is_new=True)
+    handles = [await queue.enqueue(name) for name in ("both", "fails")]
+    async with working(queue):
+        await until_waiting(queue, *(handle.id for handle in handles))
+    for handle in handles:
+        await handle.send("go", "sent")
+    async with working(newer):
+        assert [await handle.value(timeout=60) for handle in handles] == [["", "", "sent"], "new"]
 
 
 async def test_calls_that_cannot_be_made_are_refused(keyed: Queue) -> None:

@@ -326,7 +326,8 @@ decode_progress: Final = msgspec.json.Decoder(JobProgress).decode
 class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """A step of a job that is done, with its result; of a sleep or a wait, when it ends, in wall nanoseconds.
 
-    ``by`` names the attempt that has done it. ``seq`` is the sequence of the signal that was received; 0 for a wait
+    ``by`` names the attempt that has done it, and ``code`` is that of its function, if that did one thing after another
+    until then: see `pelton.queue.run.steps`. ``seq`` is the sequence of the signal that was received; 0 for a wait
     that has timed out.
     """
 
@@ -334,6 +335,7 @@ class StepRecord(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_o
     until: int = 0
     by: str = ""
     seq: int = 0
+    code: str = ""
 
 
 decode_step: Final = msgspec.json.Decoder(StepRecord).decode

@@ -92,6 +92,8 @@ class JobCalls:
         self._job = records.envelope.job
         self._what = f"job {records.id} ({self._job!r})"
         self.number: int = 0
+        # That of all calls.
+        steps.seen.add(steps.queue.names.memory_subject(records.id, "wait", CALLS))
 
     def new(self, call: JobCall) -> CalledJob[Any]:
         """Return the next call. Raises ConfigError."""
@@ -149,6 +151,7 @@ class JobCalls:
         """Return where the jobs are that were called before."""
         begun: dict[CalledJob[Any], CallRecord] = {}
         for one in calls:
+            self._steps.seen.add(self._names.memory_subject(self._id, "call", one.number))
             if (step := known.get(self._names.memory_subject(self._id, "call", one.number))) is not None:
                 begun[one] = record = _record(step.result)
                 if record.job != one.call.job:
@@ -192,6 +195,8 @@ class JobCalls:
         On a cluster, an attempt that died may have enqueued some, and could not remember it: they are not enqueued
         again.
         """
+        if calls:
+            self._steps.check_order(f"the call of {calls[0].call.job!r}")
         jobs: list[tuple[QueueContext, Outgoing, JobOptions]] = []
         records: list[Outgoing] = []
         for one in calls:

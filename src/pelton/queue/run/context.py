@@ -249,6 +249,15 @@ class JobContext(RunContext):
         """
         return self._steps_for("publish()").publish(name, value)
 
+    def changed(self, name: str, /) -> Coroutine[Any, Any, bool]:
+        """Whether new code may be used here: False for a job that has been past this point before, with older code.
+
+        Ask it, by a ``name`` of the change, where you add, remove or move a step, a sleep, a wait or a call: jobs that
+        have begun do as they did, later ones do the new. The answer stays the same for a job. For async jobs. Raises
+        ConfigError.
+        """
+        return self._steps_for("changed()").changed(name)
+
     def call(
         self, job: JobDefinition[P, R] | JobWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> CalledJob[R]:

@@ -10,6 +10,10 @@ back.
 received, and stores it as a step is. If there is none, the job is given back until its timeout, on condition that none
 has come since.
 
+**New code.** A record names the code of its function. Where that has changed since, and a new step comes before one
+that is remembered, it is not known what the job is to do: it is given back, and is stuck until a worker has other code.
+Only functions that do one thing after another, and whose steps have not failed, have such an order.
+
 A function that is not async runs on a thread, which nothing can stop: a step ends when its thread has, and records what
 it has done, even if the job was cancelled. An attempt ends when all its steps have, also those it has not waited for.
 """
@@ -18,11 +22,13 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Coroutine, Sequence
-from contextlib import AbstractContextManager, aclosing, nullcontext, suppress
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import aclosing, contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from functools import lru_cache
+from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, get_type_hints
+from zlib import crc32
 
 import msgspec
 
@@ -45,7 +51,7 @@ from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
-from pelton.queue.model.naming import CALLS, token_of
+from pelton.queue.model.naming import CALLS, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import LONGEST_WAIT_S, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
@@ -64,6 +70,7 @@ _TIMELY_NS: Final = 1_000_000
 RAISES: Final = object()
 """The default of a wait that raises when its time is over."""
 _WRITER_S: Final = 5.0
+_ORDERED: Final = ("step", "sleep", "wait", "received", "event", "call")
 
 
 class JobSteps:
@@ -75,8 +82,8 @@ class JobSteps:
     is_used: bool
 
     __slots__ = (
-        "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap",
-        "_received", "_sleeps", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records", "told",
+        "_code", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_received", "_sleeps",
+        "_task", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records", "seen", "told",
     )  # fmt: skip
 
     def __init__(
@@ -101,6 +108,12 @@ class JobSteps:
         self._threads: set[asyncio.Future[Any]] = set()
         self._is_over = False
         self._sleeps = 0
+        # Of what is remembered, what the function has come to.
+        self.seen: set[str] = set()
+        definition = queue.jobs.get(records.envelope.job)
+        code = getattr(None if definition is None else inspect.unwrap(definition.function), "__code__", None)
+        self._code = _digest_of(code) if isinstance(code, CodeType) else ""
+        self._task = asyncio.current_task()
         # By name of a signal: how many waits there were, the last one that was received, and whose turn it is.
         self._waits: dict[str, int] = {}
         self._received: dict[str, int] = {}
@@ -112,8 +125,7 @@ class JobSteps:
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
-        done = (await self.known_steps()).get(subject)
-        if done is not None:
+        if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
         await self.make_sure()
 
@@ -171,8 +183,7 @@ class JobSteps:
     ) -> Any:
         """Do a step in a transaction that also records it."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
-        done = (await self.known_steps()).get(subject)
-        if done is not None:
+        if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
         await self.make_sure()
         async with StepTransaction(self.queue.backend, _WRITER_S) as tx:
@@ -200,7 +211,8 @@ class JobSteps:
             names.memory_subject(job_id, "wait", token, number),
         )
         known, stream = await self.known_steps(), await self.queue.jet.stream(names.running)
-        if (received := known.get(subject)) is None:
+        self.seen.add(wait)
+        if (received := await self._known(subject, f"the wait for signal {name!r}")) is None:
             await self.make_sure()
             await self.queue.time.refresh(names.jobs)
             now, record = self.queue.time.now(), known.get(wait)
@@ -260,13 +272,10 @@ class JobSteps:
         what = f"job {self.records.id}: the name of an event"
         token, number = token_of(checked_text(what, name)), self._waits.get(f"event {name}", 0) + 1
         self._waits[f"event {name}"] = number
-        subject, known = (
-            self.queue.names.memory_subject(self.records.id, "event", token, number),
-            await self.known_steps(),
-        )
-        if (record := known.get(subject)) is None:
+        subject = self.queue.names.memory_subject(self.records.id, "event", token, number)
+        if (record := await self._known(subject, f"event {name!r}")) is None:
             result = ResultCodec(f"{self.records.envelope.job}, event {name!r}", Any).encode(value)
-            known[subject] = record = StepRecord(result=result, by=self.by)
+            record = StepRecord(result=result, by=self.by)
             await self.keep(self._message(subject, record))
         self.records.events = {**(self.records.events or {}), name: record.result}
 
@@ -278,7 +287,7 @@ class JobSteps:
         self._sleeps += 1
         subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
-        record, clock = (await self.known_steps()).get(subject), self.queue.clock
+        record, clock = await self._known(subject, f"sleep {name or self._sleeps!r}"), self.queue.clock
         await self.make_sure()
         await self.queue.time.refresh(self.queue.names.jobs)
         now = self.queue.time.now()
@@ -294,6 +303,42 @@ class JobSteps:
         await asyncio.get_running_loop().create_future()
 
     # --- what is remembered
+
+    async def changed(self, name: str) -> bool:
+        """Whether the job has not been past this point without asking; remembered if so."""
+        what = f"job {self.records.id}: the name of a change"
+        subject = self.queue.names.memory_subject(self.records.id, "changed", token_of(checked_text(what, name)))
+        known = await self.known_steps()
+        if subject not in known:
+            if any(one not in self.seen and one.split(".", 6)[5] in _ORDERED for one in known):
+                return False
+            known[subject] = record = StepRecord(by=self.by)
+            await self.keep(Outgoing(subject, _encode(record)))
+        return True
+
+    async def _known(self, subject: str, what: str) -> StepRecord | None:
+        """Return the record of what the function has come to; None if it is new. Raises as `check_order`."""
+        record = (await self.known_steps()).get(subject)
+        self.seen.add(subject)
+        if record is None:
+            self.check_order(what)
+        return record
+
+    def check_order(self, what: str) -> None:
+        """Raise JobArgumentsError if something new comes before what was done with other code."""
+        if self._task is not asyncio.current_task():
+            # Several things are done at once.
+            self._task = None
+            return
+        for subject, record in (self._done or {}).items():
+            if record.code and record.code != self._code and subject not in self.seen:
+                kind, name, *_ = subject.removeprefix(self.queue.names.memory_subject(self.records.id, "")).split(".")
+                raise JobArgumentsError(
+                    self.records.envelope.job,
+                    f"its code has changed, and {what} comes before {kind} {decode_key(name)!r}, which it has done: "
+                    "keep what it has done in its order, and ask context.changed() before what is new",
+                    is_stored=True,
+                )
 
     async def known_steps(self) -> dict[str, StepRecord]:
         self.is_used = True
@@ -371,12 +416,20 @@ class JobSteps:
             )
         self._used.add(subject)
 
-    def _span(self, name: str) -> AbstractContextManager[None]:
+    @contextmanager
+    def _span(self, name: str) -> Iterator[None]:
         tracing = self.queue.backend.tracing
-        return nullcontext() if tracing is None else tracing.stepping(name)
+        try:
+            with nullcontext() if tracing is None else tracing.stepping(name):
+                yield
+        except BaseException:
+            # What comes after a failed step is not done where that succeeds.
+            self._task = None
+            raise
 
     def _message(self, subject: str, record: StepRecord) -> Outgoing:
-        return Outgoing(subject, _encode(record))
+        code = self._code if self._task is asyncio.current_task() else ""
+        return Outgoing(subject, _encode(msgspec.structs.replace(record, code=code)))
 
     def _check(self) -> None:
         if self._held.is_doubtful(self._job):
@@ -390,6 +443,13 @@ class JobSteps:
 
     def _lost_error(self, why: object) -> LeaseLostError:
         return LeaseLostError(self.records.id, self.records.envelope.key, str(why))
+
+
+@lru_cache(256)
+def _digest_of(code: CodeType) -> str:
+    """Return a text that is another one if what a function does, or its inner functions do, is written otherwise."""
+    parts = [_digest_of(one) if isinstance(one, CodeType) else repr(one) for one in code.co_consts]
+    return f"{crc32(code.co_code + repr((code.co_names, parts)).encode(errors='replace')):08x}"
 
 
 async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
