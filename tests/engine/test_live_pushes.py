@@ -151,7 +151,7 @@ async def test_a_watcher_that_was_stopped_beyond_its_heartbeats_has_missed_nothi
         pelton.open(tmp_path / "s.pelton", sync="off", runtime=runtime) as writer,
         pelton.open(tmp_path / "s.pelton", sync="off", runtime=runtime) as watcher,
     ):
-        bucket = await writer.create_bucket("b", history=5)
+        bucket = await writer.create_bucket("b")
         watching = await _watched(watcher)
         for key, value in (("k", b"1"), ("k", b"2"), ("end", b"")):
             await bucket.put(key, value)
