@@ -19,7 +19,6 @@ import msgspec
 from pelton.api import ApiError, ConfigError, QueueNotFoundError, StreamNotFoundError
 from pelton.api.config import DUPLICATE_WINDOW
 from pelton.api.times import duration_of
-from pelton.buckets import reserve_first_token
 from pelton.jet.registers import ASK_AGAIN_S
 from pelton.queue.model.limits import Order, encode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER, PLACE, SIDES, SIGNALS_CONSUMER, QueueNames
@@ -179,12 +178,18 @@ async def _make_jobs_stream(jet: Streams, names: QueueNames, settings: QueueSett
     else:
         config["retention"] = "workqueue"
         if not is_file:
-            first = await reserve_first_token(jet, f"{names.jobs}_tokens", config["num_replicas"])
+            first = await _reserve_first_token(jet, f"{names.jobs}_tokens", config["num_replicas"])
             config["metadata"] = metadata | {TOKENS: str(first)}
     if await jet.stream_names(f"{names.root}.>"):
         # Its jobs were deleted, but records of them remain: no later job may have their ids.
-        config["first_seq"] = await reserve_first_token(jet, names.jobs, config["num_replicas"])
+        config["first_seq"] = await _reserve_first_token(jet, names.jobs, config["num_replicas"])
     return await _create(jet, names.jobs, **config)
+
+
+async def _reserve_first_token(jet: Streams, stream: str, replicas: int) -> int:
+    from pelton.buckets import reserve_first_token
+
+    return await reserve_first_token(jet, stream, replicas)
 
 
 async def _create(jet: Streams, name: str, **config: Any) -> Stream:
@@ -269,7 +274,7 @@ async def _side(jet: Streams, names: QueueNames, name: str, settings: QueueSetti
     except StreamNotFoundError:
         if name == names.keys:
             # Sequences are tokens: a holder of a key of a deleted queue must hold none in a new queue of that name.
-            config["first_seq"] = await reserve_first_token(jet, name, replicas)
+            config["first_seq"] = await _reserve_first_token(jet, name, replicas)
         stream = await _create(jet, name, subjects=[subject], num_replicas=replicas, **config)
     if subject not in stream.config.subjects:
         raise _taken_error(names, stream)

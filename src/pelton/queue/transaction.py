@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar,
 
 from pelton.api import Backend, ConfigError, Delivered, Outgoing, PeltonError, PubAck, WrongLastSequenceError
 from pelton.api.times import Seconds
-from pelton.buckets import Bucket, written_through
 from pelton.jet import StreamsTransaction, ack_of
 from pelton.queue.enqueuer import QueueWithJobs, signal_message
 from pelton.queue.job import JobCall, JobDefinition, JobQueue
@@ -18,6 +17,7 @@ from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, job_opti
 from pelton.queue.model.records import Ended
 
 if TYPE_CHECKING:
+    from pelton.buckets import Bucket
     from pelton.queue.job import JobHandle
 
 T = TypeVar("T")
@@ -73,6 +73,8 @@ class Transaction(StreamsTransaction):
         It reads the transaction's own writes. A refused write (WrongLastSequenceError, BucketKeyExistsError) has
         changed nothing, and the transaction may continue. Raises ConfigError.
         """
+        from pelton.buckets import written_through
+
         return written_through(bucket, self._backend, self.publish)
 
     def queue(self, queue: JobQueue) -> QueueInTransaction:
