@@ -44,6 +44,36 @@ async def test_a_fetch_takes_what_is_there(jet: pelton.Jet, consumer: pelton.Con
     assert await consumer.fetch(10, no_wait=True) == []
 
 
+async def test_who_asks_again_in_vain_makes_no_transaction(
+    jet: pelton.Jet, consumer: pelton.Consumer, runtime: ManualRuntime
+) -> None:
+    committer: Any = jet.backend._committer  # type: ignore[attr-defined]  # of an embedded store
+    assert await consumer.fetch(9, no_wait=True) == []
+    before = committer.rounds
+    for _ in range(5):
+        assert await consumer.fetch(9, no_wait=True) == []
+    waiting = await begun(consumer.fetch(9))
+    assert committer.rounds == before
+    # It is found at once all the same: what is published, is due again, or was staged just before.
+    await jet.publish("s.a", b"")
+    [message] = await waiting
+    assert await consumer.fetch(9, no_wait=True) == []
+    runtime.clock.advance(11)
+    [message] = await consumer.fetch(9, no_wait=True)
+    assert await consumer.fetch(9, no_wait=True) == []
+    _, [message] = await asyncio.gather(message.nak(), consumer.fetch(9, no_wait=True))
+    assert await consumer.fetch(9, no_wait=True) == []
+    async with jet.transaction() as tx:
+        await tx.publish("s.a", b"")
+        with pytest.raises(pelton.TransactionError):
+            await consumer.fetch(9, no_wait=True)
+    assert seqs(await consumer.fetch(9, no_wait=True)) == [2]
+    assert await consumer.fetch(9, no_wait=True) == []
+    await consumer.delete()
+    with pytest.raises(pelton.ConsumerNotFoundError):
+        await consumer.fetch(9, no_wait=True)
+
+
 async def test_a_fetch_waits_for_the_first(jet: pelton.Jet, consumer: pelton.Consumer) -> None:
     waiting = await begun(consumer.fetch(10))
     assert (await consumer.info()).num_waiting == 1

@@ -287,7 +287,7 @@ async def test_an_interruption_leaves_no_transaction_open_and_answers_everybody(
     with committer(path, observer) as (runs, database):
         before, after = Insert(database, 1), Interrupted(database, 2)
         runs.stage(before)
-        runs._staged.append(after)
+        runs.staged.append(after)
         with pytest.raises(KeyboardInterrupt):
             runs._drain()
         for work in (before, after):

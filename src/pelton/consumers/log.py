@@ -139,6 +139,8 @@ class ConsumerLog:
         self.token_floor = token_floor
         self.stale = True
         self.dirty = False
+        # Whether it had nothing for the last pull of this process.
+        self.is_dry = False
         self.dseq = self.cursor = self.delivered = self.unsettled = self.waiting = 0
         self.ahead = self.ahead_last = self.ahead_removals = self.last_active = self.last_ack = 0
         self.replay_upto = self.replay_shift = self.replay_due = self.bypassed = 0

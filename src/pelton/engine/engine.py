@@ -479,6 +479,10 @@ class Engine:
         while self._transactions.is_unreadable:
             await self._transactions.wait_for_end()
 
+    @property
+    def is_at_rest(self) -> bool:
+        return not (self._committer.staged or self.door.entered)
+
     def read(self, call: Callable[[], R]) -> R:
         if self._transactions.is_unreadable:
             raise StoreBusyError(self._db.path, "a transaction is open in this memory store")

@@ -1,8 +1,8 @@
 """Pulls: an embedded one from its first attempt to its result, and those of a server's clients until they are filled.
 
 An embedded pull tries at once. If it finds nothing, it waits as a line of its own (``line.py``) until it gets messages,
-or expires. A pull of a priority group also keeps a row while it waits, so that pulls of other processes know of it
-(``consumers/turns.py``).
+or expires. One of a consumer that had nothing the last time looks first, with a read: to ask again is no write. A pull
+of a priority group also keeps a row while it waits, so that pulls of other processes know of it (``turns.py``).
 
 **A client of a server asks once, gets messages one by one as they come, and is told how its pull ended.** So the pulls
 of a consumer stand in a line, whose task delivers each message to the pull whose turn it is (ADR-13). In a priority
@@ -86,12 +86,29 @@ class Pulls:
         one = WaitingPull((stream, consumer), request, self._new_id(request))
         one.leftover = leftover
         try:
-            found = await self.try_now(one)
+            found = Found([]) if await self._is_in_vain(one) else await self.try_now(one)
             if found.messages or found.blocked or request.no_wait:
                 return found.messages
             return await PullLine(self, one, self._lines).wait()
         finally:
             self.end(one)
+
+    async def _is_in_vain(self, one: WaitingPull) -> bool:
+        """Whether a try would find nothing, and change nothing: a read tells it of a consumer that had nothing."""
+        log = self._host.session.registry.consumers.by_name.get(one.key)
+        if log is None or not log.is_dry or not self._host.is_at_rest:
+            return False
+        # A caller that asks without end lets other tasks run.
+        await asyncio.sleep(0)
+        await self._host.readable()
+        return self._host.is_at_rest and not self._host.read(lambda: self._may_find(one))
+
+    def _may_find(self, one: WaitingPull) -> bool:
+        log, now = self._host.session.registry.consumer(*one.key), self._host.session.now()
+        if log.config.priority_groups or log.log.state.is_overdue(now) or log.is_idle(now):
+            return True
+        check_pull(one.request, log.config, log.log.name)
+        return log.may_deliver(now) or log.has_use_to_record(now)
 
     def stand(self, stream: str, consumer: str, request: PullRequest, beat_s: float, sink: PullSink) -> None:
         """Let a pull stand until it is filled or over; ``beat_s`` of silence are followed by a heartbeat (0: never)."""
@@ -165,7 +182,9 @@ class Pulls:
         if log.config.priority_groups:
             return self._deliver_in_turn(one, request, log, now)
         delivery = self._host.session.registry.delivery(log, request, now)
-        return Found(delivery.run(), delivery.blocked)
+        found = Found(delivery.run(), delivery.blocked)
+        log.is_dry = not found.messages
+        return found
 
     def _deliver_in_turn(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int) -> Found:
         turn = self._turn(one, request, log, now)

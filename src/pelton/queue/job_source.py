@@ -127,7 +127,8 @@ class TenantLines:
         end = inf if request.expires_ns is None else self._clock.boottime() + request.expires_ns / 1e9
         while True:
             seen = self._changed.generation
-            if turns.tenants and (found := await self._serve(rank, request.batch)):
+            is_due = turns.tenants and turns.next_due() <= self._clock.boottime()
+            if is_due and (found := await self._serve(rank, request.batch)):
                 return found
             if (now := self._clock.boottime()) >= end:
                 return []

@@ -289,7 +289,7 @@ class Committer:
         self._interval = interval
         self._busy_timeout = busy_timeout
         self._loop = asyncio.get_running_loop()
-        self._staged: list[Work] = []
+        self.staged: list[Work] = []
         # How often staged work was begun, or has failed: nothing more can join it.
         self.rounds = 0
         self._scheduled = False
@@ -311,7 +311,7 @@ class Committer:
     def stage(self, work: Work) -> None:
         """Run ``work`` in the transaction that opens at the end of this round of the loop."""
         self._db.check()
-        self._staged.append(work)
+        self.staged.append(work)
         if not self._scheduled:
             self._scheduled = True
             self._loop.call_soon(self._drain)
@@ -326,7 +326,7 @@ class Committer:
         if (
             self._syncing
             or self._scheduled
-            or self._staged
+            or self.staged
             or self._held
             or self._sync_cost > _SLOW_SYNC_S
             or (work.durable in self._ran_now and not self._runs_on())
@@ -338,9 +338,9 @@ class Committer:
             self._loop.call_soon(self._end_round)
             self._runner, self._round_began = asyncio.current_task(), stopwatch()
         self._ran_now.add(work.durable)
-        self._staged.append(work)
+        self.staged.append(work)
         self._drain()
-        return work not in self._staged
+        return work not in self.staged
 
     def _runs_on(self) -> bool:
         """Whether the task whose work ran at once in this round asks again, and has not kept the others for long."""
@@ -375,7 +375,7 @@ class Committer:
 
     async def quiesce(self) -> None:
         """Wait until all staged work is finished, and synced as the mode requires."""
-        while self._staged or self._unsynced or self._syncing:
+        while self.staged or self._unsynced or self._syncing:
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._idle.append(lambda w=waiter: w.done() or w.set_result(None))  # type: ignore[misc]  # a default argument
             await waiter
@@ -395,7 +395,7 @@ class Committer:
         if self._retry is not None:
             self._retry.cancel()
             self._retry = None
-        if not self._staged or self._held:
+        if not self.staged or self._held:
             return
         try:
             self._db.check()
@@ -411,7 +411,7 @@ class Committer:
         self._after_commit()
 
     def _take_staged(self) -> list[Work]:
-        works, self._staged = self._staged, []
+        works, self.staged = self.staged, []
         self.rounds += 1
         return works
 

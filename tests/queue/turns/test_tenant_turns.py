@@ -144,6 +144,21 @@ def test_a_tenant_that_had_nothing_is_asked_again_later_and_later() -> None:
     assert "a" in turns.plan(5, 20.0)
 
 
+def test_jobs_without_a_tenant_are_asked_for_beside_those_of_tenants_alone() -> None:
+    turns = TenantTurns({})
+    turns.note_enqueued(["a"])
+    assert turns.next_due() == 0
+    assert sorted(turns.plan(2, 0.0)) == ["", "a"]
+    for empty in ("a", ""):
+        turns.note_answer(Counter([empty]), {}, 0.0)
+    assert turns.next_due() == FIRST_PAUSE_S
+    assert sorted(turns.plan(2, FIRST_PAUSE_S)) == ["", "a"]
+    turns.note_answer(Counter(["", "a"]), {"": ["1"]}, 1.0)
+    # It may have more, and a pull waits for that.
+    assert turns.next_due() == 1 + 2 * FIRST_PAUSE_S
+    assert turns.plan(1, 1.0) == [""]
+
+
 def test_only_those_with_jobs_are_remembered() -> None:
     shop = Shop({})
     for n in range(3_000):

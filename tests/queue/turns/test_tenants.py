@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -458,6 +459,31 @@ async def test_the_manual_clock() -> None:
         runtime.clock.advance(61)
         await queue.work(until_idle=True, handle_signals=False)
         assert await queue.counts() == JobCounts(completed=3)
+
+
+async def test_a_worker_without_work_hardly_writes_though_a_tenant_has_a_job() -> None:
+    runtime = manual_runtime()
+
+    async def pass_seconds(count: int) -> None:
+        for _ in range(count * 50):
+            runtime.clock.advance(0.02)
+            for _ in range(12):
+                await asyncio.sleep(0)
+
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        one, another = [await jet.queue("garage", jobs=jobs, lease=3600) for _ in range(2)]
+        await enqueue(one, "a", 1)
+        committer: Any = jet.backend._committer  # type: ignore[attr-defined]  # of an embedded store
+        async with one.claims() as claims:
+            [held] = await claims.take(1)
+            async with working(another):
+                await pass_seconds(3)
+                before = committer.rounds
+                await pass_seconds(10)
+                # Its report, and when it has used consumers: it asked them fifty times a second.
+                assert committer.rounds - before < 10
+                held.complete()
+                await claims.settle([held])
 
 
 @ON_BOTH

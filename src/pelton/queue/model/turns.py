@@ -17,7 +17,8 @@ others join. Where those begin that wait when a worker takes its first job is dr
 otherwise, the same ones would come first with every new worker, and others starve if workers end after a few jobs.
 
 A tenant that had less than was asked of it is left out until it may have more: for a moment, then for longer and
-longer. Only tenants that have jobs are remembered.
+longer. Only tenants that have jobs are remembered. Jobs without a tenant have their turns beside those of tenants, and
+are waited for elsewhere: nobody asks for them alone.
 
 **Keys on which a worker can act, where keys are records.** Keys stand in line, one line for each priority: a key in
 that of its next job. A key whose job has ended joins the end again, so keys take turns; of the jobs, most come from the
@@ -270,8 +271,11 @@ class TenantTurns:
         return tenants
 
     def next_due(self) -> float:
-        """Return when a tenant is to be asked, if nothing happens; infinity: never."""
-        if self._is_waiting:
+        """Return when a tenant is to be asked, if nothing happens; infinity: never.
+
+        Jobs without a tenant do not count: a pull waits for them.
+        """
+        if self._is_waiting and any(turn.tenant and self._is_current(turn) for turn in self._waiting):
             return 0.0
         while self._later and not self._is_due(self._later[0]):
             heappop(self._later)
@@ -300,9 +304,12 @@ class TenantTurns:
 
     def _look(self, tenant: str, line: _TenantLine, due: float) -> None:
         line.due = due
-        heappush(self._later, _TenantLook(due, tenant))
+        if tenant:
+            heappush(self._later, _TenantLook(due, tenant))
 
     def _wake(self, now: float) -> None:
+        if 0 < (own := self._lines[""]).due <= now:
+            self._enter("", own)
         while self._later and self._later[0].due <= now:
             look = heappop(self._later)
             if self._is_due(look):
