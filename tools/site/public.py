@@ -287,6 +287,7 @@ INTERNAL: Final = frozenset(
         "JobContext.emitted_messages",
         "JobContext.add_emitted",
         "JobContext.has_left",
+        "JobContext.steps",
         "JobContext.lose",
         "JobContext.cancel",
         "JobContext.stop",

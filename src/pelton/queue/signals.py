@@ -21,9 +21,10 @@ from pelton.api import (
 from pelton.jet import ack_of
 from pelton.jet.stream import last_of
 from pelton.queue.model.limits import Order
-from pelton.queue.model.naming import CALLS
+from pelton.queue.model.naming import CALLS, CANCEL
 from pelton.queue.reactor import FlowReactor, Reactor
 from pelton.queue.run.parking import Recall
+from pelton.queue.scan import unfinished_job
 from pelton.queue.setup import signals_consumer
 
 if TYPE_CHECKING:
@@ -82,6 +83,12 @@ class SignalReactor(Reactor):
         if waited is False and await self._has_ended(job_id):
             running = await self._queue.jet.stream(self._queue.names.running)
             await running.purge(filter=self._queue.names.signals_of(job_id, name))
+        elif waited is False and name == CANCEL:
+            # It runs, and may be about to wait.
+            return (
+                await unfinished_job(await self._queue.jet.stream(self._queue.names.jobs), self._queue.names, job_id)
+                is None
+            )
         return waited is not None
 
     async def _has_ended(self, job_id: str) -> bool:

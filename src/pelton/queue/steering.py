@@ -49,7 +49,7 @@ from pelton.queue.enqueuer import announce_again, signal_message
 from pelton.queue.job_message import JobMessage, ResultCodec
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
-from pelton.queue.model.naming import encode_key, encode_tenant, token_of
+from pelton.queue.model.naming import CANCEL, encode_key, encode_tenant, token_of
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import (
@@ -63,6 +63,7 @@ from pelton.queue.model.states import (
 from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
+from pelton.queue.run.undo import may_undo
 from pelton.queue.scan import deliveries
 from pelton.queue.views import JobViews, first_of, limits_of
 from pelton.runtime import Deadline, end_tasks
@@ -117,6 +118,8 @@ class Steering(JobViews):
             info = await self.get(job_id)
             if info.state in ENDINGS:
                 return info.state == "cancelled"
+            if await self.order_undo(info, reason):
+                return True
             if info.state == "running":
                 await self._tell(job_id, reason)
                 return True
@@ -167,10 +170,20 @@ class Steering(JobViews):
             await end_tasks(told, ended)
         return ResultCodec(what, kind).decode(value)
 
+    async def order_undo(self, info: JobInfo, reason: str) -> bool:
+        """Have a worker cancel a job that may have something to undo; return False if it has nothing."""
+        # One that was given back by its function has come past all that it has done.
+        if not await may_undo(self._queue, info.id, is_at_rest=info.state in ("scheduled", "waiting")):
+            return False
+        await self._tell(info.id, reason)
+        return True
+
     async def _tell(self, job_id: str, reason: str) -> None:
-        """Have the worker that holds a job cancel it."""
+        """Have the worker that holds a job cancel it; should it wait by then, it is recalled."""
         order = to_cancel(self._queue.names, job_id, reason, ended=False)
         await self._queue.backend.publish(order.subject, order.data, order.headers)
+        subject = self._queue.names.memory_subject(job_id, "signal", CANCEL, "1")
+        await self._queue.backend.publish(subject, reason.encode())
 
     async def end_all(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
         """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""
@@ -310,8 +323,9 @@ class QueueWithSteering:
     async def cancel(self, job_id: str, *, reason: str = "") -> bool:
         """Cancel a job, for a ``reason``; return False if it had ended otherwise.
 
-        A job that no worker holds has ended as ``cancelled`` when this returns. One that runs is told: an async
-        function is cancelled, and one on a thread sees ``JobContext.cancelled``. So are the jobs that it waits for.
+        A job that no worker holds has ended as ``cancelled`` when this returns, unless it has something to undo. One
+        that runs is told: an async function is cancelled, and one on a thread sees ``JobContext.cancelled``. So are
+        the jobs that it waits for.
         Raises JobNotFoundError, ConfigError.
         """
         return await self._steering.cancel(job_id, reason=reason)
@@ -376,6 +390,10 @@ class QueueWithSteering:
                 may_run = names.is_free(subject) and unlisted.may_have(names.lane(subject), entry.stored.seq)
                 if entry.is_taken or may_run:
                     continue
+                has_run = entry.info.attempt or entry.info.state != "pending"
+                if has_run and await self._steering.order_undo(entry.info, "the queue was purged"):
+                    ended += 1
+                    continue
                 batch.append((entry.stored, entry.info))
                 if len(batch) == _AT_ONCE:
                     ended += await self._steering.end_all(batch, "the queue was purged")
@@ -405,7 +423,7 @@ class QueueWithSteering:
         For all jobs, or those named ``job``; ``per_key``: for each key by itself (jobs without a key are not limited).
         Each of these has one limit, which a later call replaces; a job starts when all limits that it is under let it.
         At most ``concurrency`` jobs run at a time; starts keep to ``rate``: ``pelton.Rate(100, per=60, burst=10)``.
-        Workers hear of it within moments, and keep it for what they start from then on. Raises ConfigError.
+        Raises ConfigError.
         """
         limit = job_limit(self.name, job, per_key, concurrency, rate)
         await _publish_order(self._context, self._context.names.limit_subject(limit.scope), Order(limit=limit))
@@ -435,8 +453,8 @@ class QueueWithSteering:
     async def stop_worker(self, name: str) -> None:
         """Tell a worker, by its name, to stop, wherever it runs: it takes no more jobs, and its `work` returns.
 
-        Those that run have their grace, as when its process is told to end. Whatever starts workers may start another
-        one. Raises ConfigError if no worker of this name has told of itself in the last 30 s.
+        Those that run have their grace, as when its process is told to end. Raises ConfigError if no worker of this
+        name has told of itself in the last 30 s.
         """
         running = await self._context.jet.stream(self._context.names.running)
         subject = self._context.names.worker_subject(checked_text(f"queue {self.name!r}: worker", name))

@@ -7,6 +7,7 @@ import os
 import sys
 from uuid import uuid4
 
+from pelton import PermanentJobError
 from pelton.queue import JobContext, Queue
 from tests.queue.helpers import FAST, open_store
 
@@ -27,6 +28,17 @@ def register(queue: Queue, journal: str) -> None:
     async def pack(number: int) -> int:
         await asyncio.sleep(0.005)
         return number
+
+    def undo(receipt: str) -> None:
+        os.write(written, f"undo {receipt}\n".encode())
+
+    @queue.job(max_attempts=100, backoff=FAST)
+    async def trip(context: JobContext) -> None:
+        for what in ("a", "b"):
+            await context.on_failure(undo, await context.step(what, charge, f"{context.id}{what}"))
+        if int(context.id) % 2:
+            raise PermanentJobError("no weather")
+        await context.sleep(600)
 
     @queue.job(max_attempts=100, backoff=FAST)
     async def order(context: JobContext) -> list[object]:

@@ -57,3 +57,39 @@ def _value(handle: JobHandle[object], value: object) -> tuple[str, list[int], li
     receipt, found, packed = value
     assert receipt.startswith(f"{handle.id} ")
     return receipt, found, packed
+
+
+@pytest.mark.parametrize("number", [20, pytest.param(300, marks=pytest.mark.slow)])
+@ON_BOTH
+@BOTH_KINDS
+async def test_workers_that_undo_are_killed(path: str, tmp_path: Path, exclusive: bool, number: int) -> None:
+    chance, journal = random.Random(7), tmp_path / "journal"
+    async with open_store(path) as jet:
+        queue = await jet.queue(QUEUE, exclusive=exclusive, lease=1)
+        register(queue, str(journal))
+        workers = Workers(path, journal, chance, "tests.queue.run.durable_process")
+        try:
+            handles = [await queue.options(key=f"k{n}").enqueue("trip") for n in range(number)]
+            for handle in handles:
+                if chance.random() < 0.3:
+                    workers.kill_one()
+                    await asyncio.sleep(0.05)
+                if int(handle.id) % 2 == 0:
+                    await handle.cancel()
+            outcomes = [await handle.outcome(timeout=120) for handle in handles]
+        finally:
+            workers.end()
+        for outcome in outcomes:
+            assert outcome.state == ("failed" if int(outcome.id) % 2 else "cancelled"), outcome
+            assert "not undone" not in outcome.error
+    lines = journal.read_text().splitlines()
+    done = [line for line in lines if not line.startswith("undo ")]
+    undone = Counter(line.removeprefix("undo ") for line in lines if line.startswith("undo "))
+    assert set(undone) <= set(done), "only what was done"
+    # A worker that was killed after a step, and before it was remembered, leaves one more.
+    assert len(done) - len(undone) <= workers.kills * 4
+    assert sum(undone.values()) - len(undone) <= workers.kills * 4
+    by_job = Counter(receipt.split()[0] for receipt in undone)
+    failed = [f"{outcome.id}{what}" for outcome in outcomes if outcome.state == "failed" for what in "ab"]
+    assert all(by_job[one] == 1 for one in failed), "all that is remembered, once"
+    assert workers.kills

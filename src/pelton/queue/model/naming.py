@@ -38,6 +38,8 @@ SIGNALS_CONSUMER: Final = "signals"
 """The durable consumer from which workers take the signals to jobs."""
 CALLS: Final = "%call"
 """The name, as a token, of the signals by which called jobs tell their ends: no name of a program's has this token."""
+CANCEL: Final = "%cancel"
+"""The token of the signal by which a job that has something to undo is cancelled: all its waits end with it."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)

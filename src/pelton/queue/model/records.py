@@ -34,7 +34,7 @@ from pelton.api.times import parse_duration
 from pelton.jet import ack_of
 from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, carried_out, number_of
-from pelton.queue.model.naming import CALLS, QueueNames, decode_key
+from pelton.queue.model.naming import CALLS, CANCEL, QueueNames, decode_key
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
     AFTER_ATTEMPT,
@@ -44,8 +44,8 @@ from pelton.queue.model.states import (
     AttemptEnd,
     AttemptError,
     DeadLetter,
-    Ending,
     Envelope,
+    Finish,
     JobState,
     LastRun,
     Outcome,
@@ -116,18 +116,6 @@ def _storable(text: str) -> str:
 _LONGEST_DELAY_S: Final = 100 * 365 * 86_400.0
 
 
-class Finish(msgspec.Struct, frozen=True):
-    """The job has ended. ``traceback`` is the text of the failed attempt's traceback.
-
-    ``by_order``: an order that cancels it has ended it, which is then carried out.
-    """
-
-    state: Ending
-    error: str = ""
-    traceback: str = ""
-    by_order: bool = False
-
-
 class Again(msgspec.Struct, frozen=True):
     """The job is retried after ``delay`` seconds."""
 
@@ -140,7 +128,7 @@ class PutOff(msgspec.Struct, frozen=True):
 
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
     scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` and ``wanted`` as of
-    `PutOffDelivery`. ``is_stuck``: the worker's code has not what it needs.
+    `PutOffDelivery`. ``is_stuck``: the worker's code has not what it needs. ``undo``: how it ends when that is undone.
     """
 
     delay: float | None
@@ -152,6 +140,7 @@ class PutOff(msgspec.Struct, frozen=True):
     is_given: bool = True
     wanted: int = 0
     is_stuck: bool = False
+    undo: Finish | None = None
 
 
 AfterAttempt = Finish | Again | PutOff
@@ -366,6 +355,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
     the store's clock, and ``own`` by this machine's. ``events`` are the last values that it has published.
+    ``has_undo``: it has registered what undoes it; ``undoing``: it is started to do that, and ends so afterwards.
     """
 
     names: QueueNames
@@ -380,6 +370,8 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     has_begun: bool = False
     started: int = 0
     events: dict[str, msgspec.Raw] | None = None
+    has_undo: bool = False
+    undoing: Finish | None = None
 
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
@@ -442,6 +434,13 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         """How many attempts have begun, this one included."""
         return self.attempt if self.has_begun else self.attempt - 1
 
+    @property
+    def _counts(self) -> bool:
+        """Whether this delivery is an attempt, or undoes one that has told its error."""
+        if self.undoing is None:
+            return self.has_begun
+        return self.known is not None and self.known.undo is not None
+
     # --- after
 
     def after_result(self, result: msgspec.Raw, emitted: Sequence[Outgoing], now: int) -> Ended:
@@ -458,6 +457,8 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
 
     def after(self, decision: AfterAttempt, now: int) -> Ended:
         """Return the end of an attempt that has not completed its job."""
+        if isinstance(decision, Finish) and self.has_undo and self.undoing is None:
+            decision = PutOff(0.0, f"it is undone: {decision.error}", began=True, undo=decision)
         if isinstance(decision, PutOff):
             return self.put_off(decision, now)
         return self._again(decision, now) if isinstance(decision, Again) else self._end(decision, now)
@@ -499,6 +500,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             errors=self._errors(again.error, now),
             job=self.envelope.job,
             key=self.envelope.key,
+            undo=self.known.undo if self.known is not None else None,
         )
         return self._given_back(record, again.delay)
 
@@ -526,8 +528,9 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             sleeps=why.began,
             limit="" if why.limit is None else why.limit.name,
             put_off=self._put_off_for(why),
-            waits_for=SignalWait(signal, now, until) if why.signal else None,
+            waits_for=SignalWait(signal, now, until) if why.signal not in ("", CANCEL) else None,
             is_stuck=why.is_stuck,
+            undo=why.undo or known.undo,
         )  # fmt: skip
         if not why.signal:
             return self._given_back(record, delay, kept)
@@ -556,7 +559,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     def _errors(self, error: str, now: int) -> tuple[AttemptError, ...]:
         """Return the errors of all attempts so far; of many, the first and the last ones."""
         before = self.known.errors if self.known is not None else ()
-        if not self.has_begun:
+        if not self._counts:
             return before
         return _with_error(before, AttemptError(self.attempt, now, error[:_LONGEST_ERROR]))
 
@@ -577,7 +580,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             job=self.envelope.job,
             state=finish.state,
             key=self.envelope.key,
-            attempt=self.attempt if self.has_begun else self.attempt - 1,
+            attempt=self.attempt if self._counts else self.attempt - 1,
             worker=self.worker,
             enqueued_at=self.delivered.time_ns,
             started_at=self.started,

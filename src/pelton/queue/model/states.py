@@ -282,13 +282,25 @@ class SignalWait(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     until: int = 0
 
 
+class Finish(msgspec.Struct, frozen=True):
+    """The job has ended. ``traceback`` is the text of the failed attempt's traceback.
+
+    ``by_order``: an order that cancels it has ended it, which is then carried out.
+    """
+
+    state: Ending
+    error: str = ""
+    traceback: str = ""
+    by_order: bool = False
+
+
 class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
     """What is known of a job that was tried and has not ended.
 
     ``attempt`` is the last one that has failed, and ``returned`` are the deliveries that were none: together, these are
     all deliveries so far. ``waits`` says why the last of them was given back, ``limit`` for which limit it is held, and
     ``put_off`` by which delivery it is recalled. ``sleeps``: its function gave it back, until a time of its own.
-    ``is_stuck``: the worker's code has not what it needs.
+    ``is_stuck``: the worker's code has not what it needs. ``undo``: how it ends when it has undone what it did.
     ``began``: its function has run, even if no attempt has ended.
     ``errors`` are those of all attempts, oldest first. ``job`` and ``key`` are those of the call, in the record of a
     failed attempt.
@@ -309,6 +321,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     put_off: PutOffDelivery | None = None
     waits_for: SignalWait | None = None
     is_stuck: bool = False
+    undo: Finish | None = None
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

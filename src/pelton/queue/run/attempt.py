@@ -33,6 +33,7 @@ from pelton.queue.run.context import JobContext
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
 from pelton.queue.run.slots import Copies
 from pelton.queue.run.steps import JobSteps
+from pelton.queue.run.undo import JobUndone, undo_again
 from pelton.queue.transaction import JobEnding, JobTransaction
 from pelton.runtime import is_interrupt
 
@@ -145,6 +146,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     on_thread: bool = False
     is_parked: bool = False
     began: float = 0.0
+    # What follows after it has undone what it did.
+    undone: AfterAttempt | None = None
     # What is cancelled to end it, while that is possible.
     _task: asyncio.Task[None] | None = None
     # Whether its function has returned what can be stored.
@@ -172,6 +175,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     def cancel(self, cancelled: JobCancelledError) -> None:
         """Do not start the job, or end it: an async one is cancelled, one on a thread is told."""
+        if self.records.undoing is not None:
+            return
         self.cancelled = cancelled
         if self.context is not None:
             self.context.cancel(cancelled)
@@ -187,9 +192,17 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     @property
     def leaves_traces(self) -> bool:
         """Whether the job has ended, and has left steps or progress."""
-        if self.context is None or self.lost or not (self._has_ended or self._is_over):
+        if self.lost or not (self._has_ended or self._is_over):
             return False
-        return self.context.has_left or self.records.delivered.num_delivered > 1
+        # Who cancels a job sends it a signal.
+        has_left = self.context is not None and (self.context.has_left or self.records.delivered.num_delivered > 1)
+        return has_left or self.cancelled is not None
+
+    @property
+    def may_have_called(self) -> bool:
+        """Whether the job may have called others, in this attempt or before."""
+        context = self.context
+        return context is not None and (context.has_called or self.records.delivered.num_delivered > 1)
 
     async def run(self, task: asyncio.Task[None]) -> Ended | None:
         """Run the job on ``task``, or start it on a thread, and return how it ended.
@@ -202,6 +215,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             return None
         if (refusal := await held.judge(self)) is not None:
             return self._end_with(refusal, None)
+        if self.records.undoing is not None:
+            self.cancelled = None
         if held.admission.is_on:
             ended = await self._admit(task)
             if ended is not None or self.is_parked:
@@ -214,12 +229,14 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         except BaseException as error:  # whatever a job raises is its outcome
             if env.copies.is_one:
                 env.copies.end(error)
+            if self.context is not None and self.context.steps is not None:
+                await self.context.steps.look_for_undo()
             return self._conclude_error(error)
         finally:
             self._task = None
         if env.copies.is_one:
             env.copies.end(None)
-        return None if self.on_thread else self._end_with(None, result)
+        return None if self.on_thread else self._end_with(self.undone, result)
 
     def _conclude_error(self, error: BaseException) -> Ended | None:
         if isinstance(error, asyncio.CancelledError):
@@ -240,6 +257,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         except asyncio.CancelledError:
             if self.cancelled is None or self.interrupted:
                 raise
+            # Nobody has looked: if there is nothing, the next delivery ends it.
+            self.records.has_undo = self.records.delivered.num_delivered > 1
             return self.conclude(None, self.cancelled)
         finally:
             self._task = None
@@ -267,7 +286,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
             # A child that does not start, or cannot import the function, costs an attempt: it may never.
             self.records.begin(self.env.clock.now())
-        return self._end_with(self.env.held.after(self, error), None)
+        decision = self.env.held.after(self, error) if self.records.undoing is None else undo_again(self.records, error)
+        return self._end_with(decision, None)
 
     def report_not_begun(self) -> None:
         """Log that the lease was over before the job began."""
@@ -389,6 +409,10 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     async def _call_in_time(
         self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
     ) -> object:
+        if self.records.undoing is not None and self.context is not None and self.context.steps is not None:
+            undo = self.context.steps.undo
+            self.undone = await undo.run(self.records.undoing, job.rules, partial(function, **arguments))
+            return None
         limit = None if job.in_process else job.rules.timeout
         if limit is None:
             return await function(**arguments)
@@ -473,6 +497,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         return was_completed
 
     def _transaction(self, job: Job[Any, Any], context: JobContext, timeout: Seconds) -> JobTransaction:
+        if self.records.undoing is not None:
+            raise JobUndone
         return JobTransaction(self.env.queue.backend, timeout, partial(self._ending, job, context))
 
     def _ending(self, job: Job[Any, Any], context: JobContext, result: object) -> JobEnding:

@@ -121,7 +121,7 @@ class JobCalls:
         known = await self._steps.known_steps()
         await self._steps.make_sure()
         begun = self._known_calls(calls, known)
-        is_late = await self._receive(begun, known)
+        is_late = self._steps.records.undoing is None and await self._receive(begun, known)
         ends = [known.get(self._names.memory_subject(self._id, "called", one.number)) for one in calls]
         values = [None if end is None else _value_of(one, end) for one, end in zip(calls, ends, strict=True)]
         for value in values:
@@ -129,6 +129,8 @@ class JobCalls:
                 raise value
         if all(end is not None for end in ends):
             return values
+        if self._steps.records.undoing is not None:
+            await self._steps.undo.stop("")
         waits = [one for one, end in zip(calls, ends, strict=True) if end is None]
         new = [one for one in waits if one not in begun]
         begins = new[: max(room - (len(waits) - len(new)), 0)]

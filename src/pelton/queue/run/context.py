@@ -138,10 +138,7 @@ class JobContext(RunContext):
         return self._stopping
 
     def check(self) -> None:
-        """Raise LeaseLostError if the lease was lost, and JobCancelledError if the job was cancelled.
-
-        Call it regularly in long work on a thread.
-        """
+        """Raise LeaseLostError if the lease was lost, and JobCancelledError if the job was cancelled."""
         if self._lost:
             raise LeaseLostError(self.id, self.key, self._lost)
         if self._cancelled is not None:
@@ -232,12 +229,10 @@ class JobContext(RunContext):
     ) -> Coroutine[Any, Any, Any]:
         """Return the next signal of a name that was sent to this job, as a value of the type ``kind``.
 
-        What was sent before waits. If there is none, the job is given back, which is no attempt: it holds no slot and
-        no worker, and its function starts **again** when one comes; then this returns at once. So do what comes before
-        it in :meth:`step`. Each signal is received once, in order, and remembered as a step is. After ``timeout``
-        seconds by the wall clock the wait is over, for later attempts as well: it raises SignalTimeoutError, or returns
-        the ``default``. A signal of another type is left for a worker whose version reads it; the job is given back
-        until then. For async jobs. Raises ConfigError.
+        What was sent before waits. If there is none, the job is given back, as in :meth:`sleep`, until one comes. Each
+        signal is received once, in order, and remembered as a step is. After ``timeout`` seconds by the wall clock the
+        wait is over, for later attempts as well: it raises SignalTimeoutError, or returns the ``default``. For async
+        jobs. Raises ConfigError.
         """
         return self._steps_for("wait_for()").wait_for(name, kind, timeout, default)
 
@@ -281,6 +276,16 @@ class JobContext(RunContext):
         """
         return self._calls_for("gather()").gather(calls, at_once, return_exceptions=return_exceptions)
 
+    def on_failure(
+        self, function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, None]:
+        """Register what undoes a step: it is called if the job fails for good or is cancelled, the last one first.
+
+        For that, the function starts once more, and ends at the first thing that it does not remember. For async jobs.
+        Raises ConfigError.
+        """
+        return self._steps_for("on_failure()").undo.register(function, args, kwargs)
+
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
 
@@ -318,6 +323,11 @@ class JobContext(RunContext):
     def has_called(self) -> bool:
         """Whether this attempt has called other jobs; for the worker."""
         return self._calls is not None and self._calls.number > 0
+
+    @property
+    def steps(self) -> JobSteps | None:
+        """What the job remembers, None for one that can't; for the worker."""
+        return None if self._make_steps is None else self._steps_for("")
 
     def end(self) -> Awaitable[None]:
         """Wait for the threads of steps, which can't be stopped; for the worker."""

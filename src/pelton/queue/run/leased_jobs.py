@@ -43,7 +43,6 @@ from pelton.queue.model.records import (
     AttemptRecords,
     Decide,
     Ended,
-    Finish,
     PutOff,
     after_deaths,
     after_error,
@@ -53,9 +52,11 @@ from pelton.queue.model.records import (
     job_id_of,
     trace,
 )
+from pelton.queue.model.states import Finish
 from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
 from pelton.queue.run.parking import LatePutOffs, Parking
+from pelton.queue.run.undo import is_to_undo
 from pelton.queue.scan import has_overlap
 from pelton.runtime import steady_now
 
@@ -406,13 +407,20 @@ class LeasedJobs(Generic[J]):
             if found is None:
                 return self._wait_for_one_who_knows(job)
             rules = found.rules
-        if decision is None and rules is not None and records.attempt > rules.max_attempts:
-            decision = after_deaths(records.attempt, rules.max_attempts)
+        if decision is None and rules is not None:
+            ordered = self._order_for(job) if self.orders.has_any else None
+            if records.known is not None and (decision := records.known.undo) is not None:
+                is_ordered = isinstance(ordered, Finish)
+                decision = msgspec.structs.replace(decision, by_order=decision.by_order or is_ordered)
+            elif records.attempt > rules.max_attempts:
+                decision = after_deaths(records.attempt, rules.max_attempts)
+            if await is_to_undo(self._queue, records, job.definition, decision or ordered):
+                return None
+            if decision is None and ordered is not None:
+                return ordered
         if decision is not None:
             report(records, decision)
             return decision
-        if self.orders.has_any and (ordered := self._order_for(job)) is not None:
-            return ordered
         timetable = records.envelope.timetable
         return None if timetable is None else await self._skip(job, timetable)
 

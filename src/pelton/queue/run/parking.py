@@ -36,6 +36,7 @@ from pelton.jet.registers import MovedError
 from pelton.jet.stream import last_of
 from pelton.queue.claimer import CHANNEL, Ledger
 from pelton.queue.model.limits import WHOLE_QUEUE
+from pelton.queue.model.naming import CANCEL
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import FOR_SIGNAL, Attempt, PutOffDelivery
 from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
@@ -262,7 +263,12 @@ class Recall:
         """
         stored = await last_of(await self._queue.jet.stream(self._queue.names.attempts), self._subject_of(job_id))
         job = None if stored is None else _put_off(stored)
-        if stored is None or job is None or (job.delivery.scope, job.delivery.limit) != (FOR_SIGNAL, name):
+        if (
+            stored is None
+            or job is None
+            or job.delivery.scope != FOR_SIGNAL
+            or name not in (job.delivery.limit, CANCEL)
+        ):
             return False
         if job.delivery.recalled_by:
             return job.delivery.recalled_by not in seqs or await self._again(job)

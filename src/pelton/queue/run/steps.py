@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from contextvars import copy_context
@@ -37,6 +38,7 @@ from pelton.api import (
     ConfigError,
     Delivered,
     JobArgumentsError,
+    JobCancelledError,
     JobResultError,
     LeaseLostError,
     MessageTooLargeError,
@@ -51,19 +53,22 @@ from pelton.api.times import Seconds
 from pelton.jet.registers import ASK_AGAIN_S, is_busy
 from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
-from pelton.queue.model.naming import CALLS, decode_key, token_of
+from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import LONGEST_WAIT_S, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
+from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import deliveries
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
 from pelton.runtime import until_ended
 
 if TYPE_CHECKING:
+    from pelton.queue.model.options import JobRules
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
 
+_log: Final = logging.getLogger("pelton.queue")
 _encode: Final = msgspec.json.Encoder().encode
 # A wait that has less left is over.
 _TIMELY_NS: Final = 1_000_000
@@ -82,8 +87,9 @@ class JobSteps:
     is_used: bool
 
     __slots__ = (
-        "_code", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap", "_received", "_sleeps",
-        "_task", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records", "seen", "told",
+        "_cancelled", "_code", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap",
+        "_received", "_sleeps", "_task", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records",
+        "seen", "told", "undo",
     )  # fmt: skip
 
     def __init__(
@@ -121,13 +127,16 @@ class JobSteps:
         # The called jobs that have told their ends, with the sequences of these signals, and the outcomes.
         self.told: dict[str, tuple[int, bytes]] = {}
         self.is_used = False
+        self.undo: JobUndo = JobUndo(self)
+        # Who cancels a job that may have something to undo tells it so, too.
+        self._cancelled: JobCancelledError | None = None
 
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
         subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
-        await self.make_sure()
+        await self._begin(subject)
 
         async def keep(found: Any) -> Any:
             result = codec.encode(found)
@@ -136,20 +145,46 @@ class JobSteps:
             await self.keep(self._message(subject, StepRecord(result=result, by=self.by)))
             return value
 
-        with self._span(name):
-            if inspect.iscoroutinefunction(function):
-                found = await function(*args, **kwargs)
-            else:
-                found = await self._on_thread(function, args, kwargs, keep)
-                found = await found if inspect.isawaitable(found) else found
+        with self._span(name), self.undo.noting(subject):
+            found = await self._call(function, args, kwargs, keep)
         return await keep(found)
+
+    async def _call(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]] | None = None,
+    ) -> Any:
+        if inspect.iscoroutinefunction(function):
+            return await function(*args, **kwargs)
+        found = await self._on_thread(function, args, kwargs, keep)
+        return await found if inspect.isawaitable(found) else found
+
+    async def try_often(
+        self, what: str, rules: JobRules, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a function until it returns, as often as ``rules`` say."""
+        number = 0
+        while True:
+            number += 1
+            try:
+                async with asyncio.timeout(rules.timeout if inspect.iscoroutinefunction(function) else None):
+                    return await self._call(function, args, kwargs)
+            except Exception as error:
+                if isinstance(error, (LeaseLostError, *rules.permanent)) or number >= rules.max_attempts:
+                    raise
+                delay, _ = rules.delay_after(number, error, self.queue.runtime.random)
+                _log.info("job %s: %s is tried again in %g s: %r", self.records.id, what, delay, error)
+            await self.queue.clock.sleep(delay)
+            await self.make_sure()
 
     async def _on_thread(
         self,
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        keep: Callable[[Any], Coroutine[Any, Any, Any]],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]] | None,
     ) -> Any:
         is_cancelled = False
 
@@ -167,7 +202,7 @@ class JobSteps:
         except asyncio.CancelledError:
             is_cancelled = True
             await until_ended(running)
-            if running.exception() is None and not inspect.isawaitable(running.result()):
+            if keep is not None and running.exception() is None and not inspect.isawaitable(running.result()):
                 late = _try_to_keep(keep(running.result()))
                 await until_ended(self.queue.runtime.spawn(late, f"pelton {self.queue.name} step"))
             raise
@@ -185,9 +220,9 @@ class JobSteps:
         subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
-        await self.make_sure()
+        await self._begin(subject)
         async with StepTransaction(self.queue.backend, _WRITER_S) as tx:
-            with self._span(name):
+            with self._span(name), self.undo.noting(subject):
                 result = codec.encode(await function(tx, *args, **kwargs))
             value = codec.decode(result)
             message = self._message(subject, StepRecord(result=result, by=self.by))
@@ -213,7 +248,7 @@ class JobSteps:
         known, stream = await self.known_steps(), await self.queue.jet.stream(names.running)
         self.seen.add(wait)
         if (received := await self._known(subject, f"the wait for signal {name!r}")) is None:
-            await self.make_sure()
+            await self._begin(subject)
             await self.queue.time.refresh(names.jobs)
             now, record = self.queue.time.now(), known.get(wait)
             if record is None:
@@ -274,6 +309,8 @@ class JobSteps:
         self._waits[f"event {name}"] = number
         subject = self.queue.names.memory_subject(self.records.id, "event", token, number)
         if (record := await self._known(subject, f"event {name!r}")) is None:
+            if self.records.undoing is not None:
+                return
             result = ResultCodec(f"{self.records.envelope.job}, event {name!r}", Any).encode(value)
             record = StepRecord(result=result, by=self.by)
             await self.keep(self._message(subject, record))
@@ -291,12 +328,19 @@ class JobSteps:
         await self.make_sure()
         await self.queue.time.refresh(self.queue.names.jobs)
         now = self.queue.time.now()
+        if self.records.undoing is not None:
+            if limit > self._longest_nap if record is None else record.until > now:
+                await self.undo.stop(subject)
+            return
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
         left = min((until - now) / 1e9, limit)
         if left <= self._longest_nap:
             await clock.sleep(max(left, 0.0))
             return
+        if self.records.has_undo:
+            # By whoever cancels it.
+            await self.wait_on("it sleeps", CANCEL, subject, StepRecord(until=until, by=self.by), 0, left)
         kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self.by))]
         self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
         # The worker cancels the job, which starts again.
@@ -326,6 +370,8 @@ class JobSteps:
 
     def check_order(self, what: str) -> None:
         """Raise JobArgumentsError if something new comes before what was done with other code."""
+        if self.records.undoing is not None:
+            return
         if self._task is not asyncio.current_task():
             # Several things are done at once.
             self._task = None
@@ -340,7 +386,14 @@ class JobSteps:
                     is_stored=True,
                 )
 
+    async def _begin(self, subject: str) -> None:
+        """Make sure that the job is held, before something that it does not remember."""
+        if self.records.undoing is not None:
+            await self.undo.stop(subject)
+        await self.make_sure()
+
     async def known_steps(self) -> dict[str, StepRecord]:
+        """Return what the job remembers, by subject. Raises JobCancelledError, LeaseLostError."""
         self.is_used = True
         async with self._lock:
             while self._done is None:
@@ -351,7 +404,18 @@ class JobSteps:
                         raise
                     await self.make_sure()
                     await self.queue.clock.sleep(ASK_AGAIN_S)
+        if self._cancelled is not None and self.records.undoing is None:
+            raise self._cancelled
         return self._done
+
+    async def look_for_undo(self) -> None:
+        """Find out, after an error, whether earlier attempts have registered something to undo."""
+        if self._done is None:
+            try:
+                await self.known_steps()
+            except PeltonError:
+                # Whoever gets the job next finds out.
+                self.records.has_undo = True
 
     async def _read(self) -> dict[str, StepRecord]:
         names, found = self.queue.names, dict[str, StepRecord]()
@@ -360,13 +424,18 @@ class JobSteps:
         async with aclosing(deliveries(stream, names.traces_of(self.records.id))) as stored:
             async for message in stored:
                 if names.is_signal(message.subject):
-                    if names.signal_in(message.subject)[1] == CALLS:
+                    token = names.signal_in(message.subject)[1]
+                    if token == CANCEL:
+                        reason = message.data.decode(errors="replace")
+                        self._cancelled = JobCancelledError(self.records.id, self.records.envelope.key, reason)
+                    elif token == CALLS:
                         self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
                 elif message.subject != progress:
                     record = decode_step(message.data)
                     if record.until and isinstance(message, Delivered):
                         record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
                     found[message.subject] = record
+                    self.records.has_undo |= message.subject.split(".", 6)[5] == "undo"
         return found
 
     async def keep(self, *messages: Outgoing) -> None:

@@ -566,9 +566,8 @@ class Worker:
             del self._running[attempt]
             if attempt.context is not None:
                 attempt.context.close()
-                if attempt.leaves_traces:
-                    has_called = attempt.context.has_called or attempt.records.delivered.num_delivered > 1
-                    self._sweeper.sweep(attempt.records.id, may_have_called=has_called)
+            if attempt.leaves_traces:
+                self._sweeper.sweep(attempt.records.id, may_have_called=attempt.may_have_called)
             # It names its attempt: so both go at once, and not when somebody looks for cycles.
             attempt.context = None
         self._held.release(attempts)
