@@ -271,7 +271,8 @@ class Connection:
         self._sweeping = False
         self._changed = Signal()
         self._losses = 0
-        self._lost_at = self.restarted_at = float("-inf")
+        self.restarted_at: float = float("-inf")
+        self._lost_at: float = self.restarted_at
         self._server_id = ""
         self.on_lost: list[Callable[[], None]] = []
         self.on_denied: list[Callable[[str, PeltonError], None]] = []

@@ -86,7 +86,7 @@ class Engine:
 
     planning = PLANNING
     domain_prefix = ""
-    restarted_at = float("-inf")
+    restarted_at: float = float("-inf")
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:

@@ -146,7 +146,7 @@ class ReadOnlyEngine:
 
     planning: Planning = msgspec.structs.replace(PLANNING, read_only=True)
     domain_prefix = ""
-    restarted_at = float("-inf")
+    restarted_at: float = float("-inf")
     tracing: Tracing | None = None
 
     def __init__(self, settings: EngineSettings, runtime: Runtime) -> None:
