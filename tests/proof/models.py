@@ -172,7 +172,9 @@ def _simulated(seed: int) -> Tried:
         played = play(program)
         tried["notes"] += len(played.history)
         tried["faults"] += sum(note.kind == "fault" for note in played.history)
-        violations += [f"simulation {number}: {one.rule}: {one.text}" for one in judge(program, played.history)]
+        if broken := judge(program, played.history):
+            violations += [f"simulation {number}: {one.rule}: {one.text}" for one in broken]
+            violations.append(f"python -m tests.simulation {number}:{number + 1} makes it small, and keeps it")
     faults = {"simulated": tried["faults"]}
     return Tried(faults=faults, models=_SIMULATED, operations=tried["notes"], violations=violations)
 

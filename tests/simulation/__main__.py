@@ -1,6 +1,6 @@
-"""Plays simulations, seed by seed: ``python -m tests.simulation 0:1000``; what breaks a promise is made small.
+"""Plays simulations, seed by seed: ``python -m tests.simulation 0:1000``; what fails is made small, and kept.
 
-What is printed of it is a line for ``kept.jsonl``: so it is a test from then on.
+It is added to ``kept.jsonl``: so it is a test from then on.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from pathlib import Path
+from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -16,6 +18,8 @@ from tests.simulation.judge import judge
 from tests.simulation.program import Program, drawn
 from tests.simulation.shrink import broken_by, shrunk
 from tests.simulation.stage import play
+
+KEPT: Final = Path(__file__).with_name("kept.jsonl")
 
 
 def main() -> int:
@@ -35,12 +39,19 @@ def main() -> int:
             failed += 1
             print(f"seed {seed} breaks {broken[0].rule!r} at {broken[0].at:.3f}: {broken[0].text}", flush=True)
             if not options.as_it_is:
-                print(msgspec.json.encode(_small(program, broken[0].rule)).decode(), flush=True)
+                _keep(_small(program, broken[0].rule))
             if options.until_found:
                 break
     rate = steps / (time.process_time() - began) * 60
     print(f"{end - first} programs, {failed} fail; {steps:,} steps, {rate:,.0f} a minute, and {notes:,} notes")
     return failed > 0
+
+
+def _keep(program: Program) -> None:
+    line = msgspec.json.encode(program)
+    print(line.decode(), flush=True)
+    with KEPT.open("ab") as kept:
+        kept.write(line + b"\n")
 
 
 def _small(program: Program, rule: str) -> Program:
