@@ -23,10 +23,6 @@ from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
-from multiprocessing import current_process, get_context, parent_process
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
-from multiprocessing.util import Finalize
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import ref
@@ -45,6 +41,9 @@ from pelton.queue.run.slots import Copies, flush
 from pelton.runtime import SystemClock, until_ended
 
 if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+    from multiprocessing.process import BaseProcess
+
     from pelton.queue.model.records import AttemptRecords
 
 CALLED: Final = b"C"
@@ -165,6 +164,8 @@ class ChildContext(JobContext):
 
 def child_main(connection: Connection) -> None:
     """Answer calls until the pipe is closed."""
+    from multiprocessing import current_process
+
     os.setsid()
     # It may have children: multiprocessing refuses them to daemons.
     current_process().daemon = False
@@ -184,6 +185,9 @@ def child_main(connection: Connection) -> None:
 
 
 def _end_with_parent() -> None:
+    from multiprocessing import parent_process
+    from multiprocessing.connection import wait
+
     parent = parent_process()
     if parent is not None:
         watched: list[Any] = [parent.sentinel]
@@ -289,6 +293,9 @@ class JobChild:
     """
 
     def __init__(self) -> None:
+        from multiprocessing import get_context
+        from multiprocessing.util import Finalize
+
         spawning = get_context("spawn")
         self._here, there = spawning.Pipe()
         self._process = spawning.Process(target=child_main, args=(there,), name="pelton-job", daemon=True)
