@@ -55,7 +55,7 @@ from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
-from pelton.queue.model.records import LONGEST_WAIT_S, PutOff
+from pelton.queue.model.records import LONGEST_WAIT_S, AttemptRecords, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import deliveries
@@ -100,10 +100,11 @@ class JobSteps:
         longest_nap: float,
         fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
     ) -> None:
-        self.queue = queue
+        self.queue: QueueContext = queue
         self._held = held
         self._job = job
-        self.records = records = job.records
+        self.records: AttemptRecords = job.records
+        records = self.records
         self._longest_nap = longest_nap
         self._fall_asleep = fall_asleep
         self.by: str = f"{records.delivered.token}.{records.delivered.num_delivered}.{id(self):x}"
