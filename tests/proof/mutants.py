@@ -148,7 +148,7 @@ _STREAMS: Final = (
     Mutant(
         "a schedule does not fire after its first time",
         "streams/log.py",
-        "        state.timers.put(firing._replace(due=following))\n",
+        "        state.timers.put(msgspec.structs.replace(firing, due=following))\n",
         "        state.timers.stop(firing.subject)\n",
         ("models:3+11",),
     ),
@@ -339,9 +339,8 @@ _QUEUE: Final = (
     Mutant(
         "a step is done twice",
         "queue/run/steps.py",
-        "        done = (await self.known_steps()).get(subject)\n        if done is not None:\n"
-        "            return codec.decode(done.result)\n        await self.make_sure()\n\n",
-        "        await self.make_sure()\n\n",
+        "            return codec.decode(done.result)\n        await self._begin(subject)\n\n        async def keep",
+        "            pass\n        await self._begin(subject)\n\n        async def keep",
         ("jobs",),
     ),
     Mutant(
@@ -354,8 +353,8 @@ _QUEUE: Final = (
     Mutant(
         "a job has one attempt more",
         "queue/run/leased_jobs.py",
-        "        if decision is None and rules is not None and records.attempt > rules.max_attempts:\n",
-        "        if decision is None and rules is not None and records.attempt > rules.max_attempts + 1:\n",
+        "            elif records.attempt > rules.max_attempts:\n",
+        "            elif records.attempt > rules.max_attempts + 1:\n",
         ("storm:5", "jobs"),
     ),
     Mutant(
@@ -471,8 +470,8 @@ _SIMULATED: Final = (
     Mutant(
         "a schedule misses every second time",
         "streams/log.py",
-        "        state.timers.put(firing._replace(due=following))\n",
-        "        state.timers.put(firing._replace(due=2 * following - firing.due))\n",
+        "        state.timers.put(msgspec.structs.replace(firing, due=following))\n",
+        "        state.timers.put(msgspec.structs.replace(firing, due=2 * following - firing.due))\n",
         ("simulation",),
     ),
     Mutant(
