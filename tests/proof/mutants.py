@@ -355,7 +355,7 @@ _QUEUE: Final = (
         "queue/run/leased_jobs.py",
         "            elif records.attempt > rules.max_attempts:\n",
         "            elif records.attempt > rules.max_attempts + 1:\n",
-        ("storm:5", "jobs"),
+        ("storm:6", "jobs"),
     ),
     Mutant(
         "attempts are counted that never began",
