@@ -90,6 +90,7 @@ class Base64Codec(Codec):
         return ".".join(part if part in ("*", ">") else _base64(part) for part in text.split("."))
 
     def encode_value(self, value: bytes) -> bytes:
+        """Return the value, encoded."""
         return urlsafe_b64encode(value).rstrip(b"=")
 
     def decode_value(self, value: bytes) -> bytes:
@@ -101,6 +102,7 @@ class PathCodec(Codec):
     """Keys as paths: ``/cars/car1/colour`` is written as ``_root_.cars.car1.colour``. A slash at the end is dropped."""
 
     def encode_key(self, key: str) -> str:
+        """Return the path as a key."""
         if key.startswith("/"):
             key = f"{_ROOT}{key}"
         return key.removesuffix("/").replace("/", ".")
@@ -125,6 +127,7 @@ class ChainCodec(Codec):
         self._codecs = codecs
 
     def encode_key(self, key: str) -> str:
+        """Return the key after all codecs."""
         return _through([codec.encode_key for codec in self._codecs], key)
 
     def decode_key(self, key: str) -> str:
@@ -136,6 +139,7 @@ class ChainCodec(Codec):
         return _through([codec.encode_filter for codec in self._codecs], text)
 
     def encode_value(self, value: bytes) -> bytes:
+        """Return the value after all codecs."""
         return _through([codec.encode_value for codec in self._codecs], value)
 
     def decode_value(self, value: bytes) -> bytes:
@@ -152,6 +156,7 @@ class SplitCodec(Codec):
         self._keys, self._values = keys, values
 
     def encode_key(self, key: str) -> str:
+        """Return the key, encoded by the codec of keys."""
         return self._keys.encode_key(key)
 
     def decode_key(self, key: str) -> str:
@@ -163,6 +168,7 @@ class SplitCodec(Codec):
         return self._keys.encode_filter(text)
 
     def encode_value(self, value: bytes) -> bytes:
+        """Return the value, encoded by the codec of values."""
         return self._values.encode_value(value)
 
     def decode_value(self, value: bytes) -> bytes:
