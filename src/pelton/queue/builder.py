@@ -53,6 +53,7 @@ class FlowNode(Generic[R_co]):
         return cast(R_co, FutureResult(self))
 
     def is_of(self, flow_id: str) -> bool:
+        """Whether it is a node of that flow."""
         return self._flow_id == flow_id
 
 
