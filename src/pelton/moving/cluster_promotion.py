@@ -52,9 +52,9 @@ from pelton.moving.cluster_standby import (
     with_effect,
 )
 from pelton.moving.configs import completed_config, filler_of, is_exclusive_on_file
-from pelton.moving.copying import place_consumer
+from pelton.moving.continuing import place_consumer, with_first_token
 from pelton.moving.served_log import is_served, name_of
-from pelton.queue.setup import EXCLUSIVE, KEYS, TOKENS
+from pelton.queue.setup import EXCLUSIVE
 from pelton.runtime import Deadline, on_thread
 from pelton.storage import TOKEN_EPOCH, Fault
 from pelton.storage.standby import fence, unfence
@@ -200,9 +200,7 @@ class _Promotion:
         if STANDBY not in stream.config.metadata:
             return
         final = completed_config(config, stream.config, to_cluster=True, marked=False)
-        if EXCLUSIVE in final.metadata and KEYS not in final.metadata:
-            first = await reserve_first_token(self._there, f"{name}_tokens", self._note.num_replicas)
-            final = replace(final, metadata=final.metadata | {TOKENS: str(first)})
+        final = await with_first_token(self._there, final, self._note.num_replicas)
         # Without consumers, nothing would be kept.
         early = "limits" if final.retention == "interest" else final.retention
         unfinished = final.metadata | {STANDBY: "promoting"}

@@ -66,7 +66,8 @@ from pelton.engine.read_only_engine import ReadOnlyEngine
 from pelton.jet import Stream
 from pelton.jet.stream import AUDIT_STREAM, list_all
 from pelton.moving.configs import MARK, as_published, config_while_filling, filler_of, is_schedule
-from pelton.moving.copying import ClusterFiller, pages, unsettled_sequences
+from pelton.moving.continuing import unsettled_sequences
+from pelton.moving.copying import ClusterFiller, pages
 from pelton.moving.served_log import name_of
 from pelton.runtime import on_thread, system_runtime
 from pelton.storage import Database, Fault

@@ -29,20 +29,15 @@ import asyncio
 import hashlib
 import os
 import tempfile
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing, suppress
-from operator import attrgetter
 from typing import Any, Final, Protocol
 
 from msgspec.structs import replace
 
 from pelton.api import (
-    ApiError,
     ConfigError,
-    ConsumerInfo,
     ConsumerList,
-    ConsumerReset,
-    ConsumerUnsettled,
     MessageNotFoundError,
     Outgoing,
     StoredMessage,
@@ -55,10 +50,12 @@ from pelton.api import (
 from pelton.api.arguments import check_callback, check_whole, names_of_streams
 from pelton.api.backend import StrPath
 from pelton.api.keys import Key
+from pelton.buckets.bucket import TOKENS_BUCKET
+from pelton.buckets.bucket_settings import stream_of
 from pelton.connect import Jet
 from pelton.connect import open as open_store
-from pelton.jet import Consumer, Message, Stream, Streams
-from pelton.jet.stream import AUDIT_STREAM, list_all
+from pelton.jet import Stream, Streams
+from pelton.jet.stream import AUDIT_STREAM
 from pelton.moving.configs import (
     MARK,
     CopyReport,
@@ -72,6 +69,7 @@ from pelton.moving.configs import (
     is_schedule,
     losses,
 )
+from pelton.moving.continuing import copy_consumers, raise_tokens_above, with_first_token
 
 _PAGE: Final = 500
 _READS_AT_ONCE: Final = 128
@@ -189,69 +187,6 @@ class Comparison:
         if self.is_exact:
             return (message.seq, message.subject, message.hdrs, message.time_ns, message.data)
         return (message.seq, message.subject, as_published(message), message.data)
-
-
-_FETCHED_AT_ONCE: Final = 256
-
-
-async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream, lost: list[str]) -> tuple[str, ...]:
-    """Create the durable consumers of a stream at its copy, each where it was; return their names."""
-    done: list[str] = []
-    for info in await list_all(one.backend, ConsumerList(stream=stream), attrgetter("consumers")):
-        if not info.config.durable_name:
-            continue
-        name = f"consumer {stream} > {info.name}"
-        try:
-            consumer = await copy.create_consumer(info.config)
-            pending = await unsettled_sequences(one, info) if _tells_unsettled(one) else None
-            await place_consumer(there, info, consumer, pending)
-        except (ConfigError, ApiError) as error:
-            lost.append(f"{name}: it was left out: {error}")
-            continue
-        done.append(info.name)
-        lost += [f"{name}: {text}" for text in _losses(one, info)]
-    return tuple(done)
-
-
-def _losses(one: Streams, info: ConsumerInfo) -> Iterator[str]:
-    if info.num_ack_pending:
-        yield f"{info.num_ack_pending} deliveries that were not acknowledged are delivered again"
-    acked = info.delivered.stream_seq - info.ack_floor.stream_seq - info.num_ack_pending
-    if acked > 0 and info.config.ack_policy == "explicit" and not _tells_unsettled(one):
-        yield f"a cluster does not tell what was acknowledged above the ack floor: up to {acked} are delivered again"
-
-
-def _tells_unsettled(jet: Streams) -> bool:
-    return ConsumerUnsettled in jet.backend.planning.own_verbs
-
-
-async def place_consumer(there: Streams, info: ConsumerInfo, consumer: Consumer, pending: set[int] | None) -> None:
-    """Let a consumer go on where another one was, whose unsettled messages are ``pending``; None: not known."""
-    config, copy = info.config, consumer.stream_name
-    if not info.delivered.stream_seq:
-        return
-    floor = info.delivered.stream_seq if config.ack_policy == "none" else info.ack_floor.stream_seq
-    await there.backend.call(ConsumerReset(stream=copy, name=consumer.name, seq=floor + 1))
-    if config.ack_policy != "explicit" or config.deliver_subject or pending is None:
-        return
-    left = (await consumer.info()).num_pending - info.num_pending
-    held: list[Message] = []
-    # What is not pending up to there was acknowledged.
-    while left > 0 and (found := await consumer.fetch(min(left, _FETCHED_AT_ONCE), no_wait=True)):
-        left -= len(found)
-        for message in found:
-            if message.delivered.seq in pending or message.delivered.seq > info.delivered.stream_seq:
-                held.append(message)
-            else:
-                await message.ack()
-    for message in held:
-        await message.nak()
-
-
-async def unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
-    """Return which messages were delivered by a consumer of a file, and are not settled."""
-    request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
-    return {entry.seq for entry in await list_all(jet.backend, request, attrgetter("messages"))}
 
 
 _PUBLISHED_AT_ONCE: Final = 500
@@ -401,9 +336,11 @@ async def copy(
     other = open_store(wanted, message_ids=False) if _is_cluster(wanted) else open_store(wanted, key=target_key)
     async with one as here, other as there:
         # What was done to a store is told of that store.
-        every = [name for name in await here.stream_names() if name != AUDIT_STREAM]
-        names = every if chosen is None else list(chosen)
         clusters = _is_cluster(given), _is_cluster(wanted)
+        # Where fencing tokens begin is written anew on a cluster.
+        apart = {AUDIT_STREAM, stream_of(TOKENS_BUCKET)} if clusters == (False, True) else {AUDIT_STREAM}
+        every = [name for name in await here.stream_names() if name not in apart]
+        names = every if chosen is None else list(chosen)
         copying = _Copying(here, there, clusters, num_replicas, progress or _nothing)
         return await copying.run(names, given, key)
 
@@ -433,6 +370,8 @@ class _Copying:
         if self._is_cluster == self._to_cluster:
             await (self._snapshots(missing) if self._is_cluster else self._rows(missing, source, key))
         else:
+            if self._to_cluster:
+                await raise_tokens_above(self._here, self._there, names, self._num_replicas or 1)
             for name in missing:
                 await self._copy(name)
             # After the streams, because opening a queue creates those that are missing. In each run, because the last
@@ -538,6 +477,8 @@ class _Copying:
     async def _complete(self, original: Stream, info: StreamInfo, filler: Filler, consumers: tuple[str, ...]) -> None:
         """Give a filled stream its own configuration; the mark goes when it was compared."""
         config, state = info.config, info.state
+        if self._to_cluster:
+            config = await with_first_token(self._there, config, self._num_replicas or 1)
         schedules = [message async for message in self._schedules(original, state.last_seq)]
         now = config_while_filling(config, state, to_cluster=self._to_cluster)
         await self._there.update_stream(completed_config(config, now, to_cluster=self._to_cluster, marked=True))
