@@ -15,7 +15,7 @@ import pytest
 import pelton
 from pelton import metrics, observe
 from pelton.cli.main import main
-from pelton.storage import writer_hold
+from pelton.storage import WriterHold, writer_hold
 from tests.metrics.test_metrics import values
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/locks"), reason="the system does not list locks")
@@ -75,12 +75,12 @@ async def test_what_it_writes_begins_the_time_anew(path: Path) -> None:
     async with pelton.open(path) as jet:
         async with jet.transaction() as tx:
             await tx.publish("s.a", b"")
-            assert writer_hold(str(path), 10.0) == (os.getpid(), 0.0)
-            assert writer_hold(str(path), 12.5) == (os.getpid(), 2.5)
+            assert writer_hold(str(path), 10.0) == WriterHold(os.getpid(), 0.0)
+            assert writer_hold(str(path), 12.5) == WriterHold(os.getpid(), 2.5)
         assert writer_hold(str(path), 13.0) is None
         async with jet.transaction() as tx:
             await tx.publish("s.a", b"")
-            assert writer_hold(str(path), 14.0) == (os.getpid(), 0.0)
+            assert writer_hold(str(path), 14.0) == WriterHold(os.getpid(), 0.0)
 
 
 def test_a_store_that_nobody_has_open(path: Path) -> None:

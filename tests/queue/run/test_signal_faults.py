@@ -140,8 +140,8 @@ STRIDES = pytest.mark.parametrize("stride", [pytest.param(23, id="short"), pytes
 ON_EACH = pytest.mark.parametrize("kind", ["file", "cluster", "keys"])
 
 
-@ON_EACH
 @STRIDES
+@ON_EACH
 @pytest.mark.parametrize("is_early", [False, True])
 async def test_a_signal_that_comes_at_any_moment_is_received(kind: str, is_early: bool, stride: int) -> None:
     whole = await run(kind, moment=FOR_EVER, is_early=is_early)
@@ -149,8 +149,8 @@ async def test_a_signal_that_comes_at_any_moment_is_received(kind: str, is_early
         await run(kind, moment=moment, is_early=is_early)
 
 
-@ON_EACH
 @STRIDES
+@ON_EACH
 @pytest.mark.parametrize("is_early", [False, True])
 async def test_a_worker_that_dies(kind: str, is_early: bool, stride: int) -> None:
     whole = await run(kind, moment=8, is_early=is_early)

@@ -127,8 +127,8 @@ def judge(trip: Trip, *, is_dead: bool) -> None:
     assert firsts == sorted(firsts, reverse=True), "the last one first"
 
 
-@ON_EACH
 @STRIDES
+@ON_EACH
 @pytest.mark.parametrize("how", ["fails", "sleeps", "waits"])
 async def test_a_worker_that_dies(kind: str, how: str, stride: int) -> None:
     whole = await run(kind, how)
