@@ -63,7 +63,7 @@ from pelton.queue.model.states import (
 from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
-from pelton.queue.run.undo import may_undo
+from pelton.queue.run.undo import has_registered
 from pelton.queue.scan import deliveries
 from pelton.queue.views import JobViews, first_of, limits_of
 from pelton.runtime import Deadline, end_tasks
@@ -171,9 +171,8 @@ class Steering(JobViews):
         return ResultCodec(what, kind).decode(value)
 
     async def order_undo(self, info: JobInfo, reason: str) -> bool:
-        """Have a worker cancel a job that may have something to undo; return False if it has nothing."""
-        # One that was given back by its function has come past all that it has done.
-        if not await may_undo(self._queue, info.id, is_at_rest=info.state in ("scheduled", "waiting")):
+        """Have a worker cancel a job that has something to undo; return False if it has nothing."""
+        if not await has_registered(self._queue, info.id):
             return False
         await self._tell(info.id, reason)
         return True

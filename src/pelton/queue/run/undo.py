@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pelton.queue.registry import QueueContext
 
 _encode: Final = msgspec.json.Encoder().encode
-# What a job remembers that may have to be undone.
-_DONE: Final = ("step", "called", "received")
 # By subject of a step: the module and the name of the class of its error, and its text.
 Failures = dict[str, tuple[str, str, str]]
 _failures: Final = msgspec.json.Decoder(Failures | None).decode
@@ -179,15 +177,10 @@ def _error_of(module: str, name: str, text: str) -> Exception:
     return JobError(f"{name}: {text}")
 
 
-async def may_undo(queue: QueueContext, job_id: str, *, is_at_rest: bool) -> bool:
-    """Whether a job may have something to undo; ``is_at_rest``: its function has come past all that it remembers."""
-    running, names = await queue.side_to_read(queue.names.running), queue.names
-    if await last_of(running, names.traces_of(job_id)) is None:
-        return False
-    for kind in ("undo",) if is_at_rest else ("undo", *_DONE):
-        if await last_of(running, names.memory_subject(job_id, kind, ">")) is not None:
-            return True
-    return False
+async def has_registered(queue: QueueContext, job_id: str) -> bool:
+    """Whether a job has registered what undoes it."""
+    running = await queue.side_to_read(queue.names.running)
+    return await last_of(running, queue.names.memory_subject(job_id, "undo", ">")) is not None
 
 
 async def is_to_undo(
@@ -200,8 +193,8 @@ async def is_to_undo(
     most = definition.rules.max_attempts
     while True:
         try:
-            # One that only has steps is not started over and over: it may be what kills its workers.
-            has_undo = await may_undo(queue, records.id, is_at_rest=records.attempt > most + 1)
+            # One that has only steps is not started once more: it may be what kills its workers.
+            has_undo = await has_registered(queue, records.id)
             break
         except PeltonError as error:
             if not is_busy(error):
