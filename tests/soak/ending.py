@@ -93,7 +93,7 @@ async def lies(jet: pelton.Jet, streams: Iterable[str]) -> dict[str, dict[int, s
     for name in streams:
         handle = await jet.stream(name)
         state = (await handle.info(deleted_details=True)).state
-        there = sorted({*range(state.first_seq, state.last_seq + 1)} - {*state.deleted})
+        there = sorted({*range(max(state.first_seq, 1), state.last_seq + 1)} - {*state.deleted})
         stored[name] = {seq: name_of((await handle.get_message(seq)).data) for seq in there}
     return stored
 

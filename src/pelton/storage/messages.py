@@ -500,10 +500,12 @@ class MessageTable:
         where, bindings = ("1", ()) if condition is None else (condition.sql, condition.bindings)
         sql = f"SELECT seq, {{}} FROM {self.name} WHERE seq>=? AND seq<=? AND {where} ORDER BY seq LIMIT ?+0"
         try:
-            return self._db.execute(sql.format("subject"), (first, last, *bindings, limit)).fetchall()  # type: ignore[return-value]  # as declared
+            rows = self._db.execute(sql.format("subject"), (first, last, *bindings, limit)).fetchall()
+            if all(type(subject) is str for _, subject in rows):
+                return rows  # type: ignore[return-value]  # as declared
         except UnicodeDecodeError:
-            rows = self._db.execute(sql.format("CAST(subject AS BLOB)"), (first, last, *bindings, limit))
-            return [(integer(seq), text(subject)) for seq, subject in rows]
+            rows = self._db.execute(sql.format("CAST(subject AS BLOB)"), (first, last, *bindings, limit)).fetchall()
+        return [(integer(seq), text(subject)) for seq, subject in rows]
 
     def tail(self, after: int) -> Tail | None:
         """Return what is stored after ``after``, or None. Raises DamagedRowError if it cannot be read."""
