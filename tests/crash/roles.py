@@ -115,7 +115,7 @@ async def stored(jet: pelton.Jet, stream: str) -> dict[str, int]:
     handle = await jet.stream(stream)
     found: dict[str, int] = {}
     state = (await handle.info(deleted_details=True)).state
-    for seq in sorted({*range(state.first_seq, state.last_seq + 1)} - {*state.deleted}):
+    for seq in sorted({*range(max(state.first_seq, 1), state.last_seq + 1)} - {*state.deleted}):
         name = name_of((await handle.get_message(seq)).data)
         assert name not in found, f"{name} is stored twice"
         found[name] = seq
