@@ -89,6 +89,26 @@ async def test_a_message_whose_filter_does_not_know_it_any_more_is_told_of(
     assert "message 3 of stream 's' is damaged" in caplog.text
 
 
+async def test_a_message_whose_subject_is_no_text_stops_nobody_whose_subjects_take_turns(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path) as jet:
+        stream = await jet.create_stream("s", subjects=["s.>"])
+        await jet.publish_batch([(f"s.{number % 3}", b"") for number in range(30)])
+        await stream.create_consumer(durable_name="c", max_ack_pending_per_subject=1)
+    with raw(path) as connection:
+        connection.execute("UPDATE m_1 SET subject=? WHERE seq=20", (b"s.1",))
+    async with pelton.open(path) as jet:
+        consumer, got = await (await jet.stream("s")).consumer("c"), list[int]()
+        with caplog.at_level(logging.ERROR, "pelton"):
+            while messages := await consumer.fetch(9, no_wait=True):
+                got += [message.metadata.stream_seq for message in messages]
+                await consumer.ack(messages)
+    assert sorted(got) == [seq for seq in range(1, 31) if seq != 20]
+    assert "message 20 of stream 's' is damaged" in caplog.text
+
+
 @pytest.mark.parametrize("history", [1, 3])
 async def test_a_key_whose_last_revision_is_damaged_has_not_the_one_before(tmp_path: Path, history: int) -> None:
     path = tmp_path / "a.pelton"
