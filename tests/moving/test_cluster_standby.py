@@ -18,7 +18,7 @@ import pelton
 from pelton.api import ConfigError, StoreStandbyError
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.cluster_standby import ClusterWriter, open_target
-from pelton.moving.served_log import name_of
+from pelton.moving.served_log import FollowedFile, name_of
 from tests.docs.pages import ROOT
 from tests.kit.fencing import FencedRegister
 from tests.kit.nats_server import nats_cluster, nats_server
@@ -39,7 +39,8 @@ class Pair:
     @asynccontextmanager
     async def writer(self, *, num_replicas: int | None = None) -> AsyncGenerator[ClusterWriter]:
         async with pelton.open(self.store, read_only=True) as here, open_target(self.standby) as there:
-            writer = ClusterWriter(here, there, self.store, name_of(self.standby), num_replicas)
+            followed = FollowedFile(self.store, None)
+            writer = ClusterWriter(here, there, followed, name_of(self.standby), num_replicas)
             await writer.begin()
             yield writer
 
@@ -150,8 +151,8 @@ async def test_what_is_not_its_standby_is_left_alone(pair: Pair, tmp_path: Path)
         await pair.turn()
         with pytest.raises(ConfigError, match="without demote"):
             await follow(pair.store, pair.standby, demote=True)
-        with pytest.raises(ConfigError, match="on the host of the store's file"):
-            await follow("nats://other:4222", pair.standby)
+        with pytest.raises(ConfigError, match="is not the store"):
+            await promote(pair.standby, source="nats://other:4222")
         other = str(tmp_path / "other.pelton")
         async with pelton.open(other):
             pass

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import AsyncIterator
 from contextlib import closing, suppress
 from pathlib import Path
@@ -20,6 +21,8 @@ from pelton.moving.promotion import open_writer
 from pelton.storage import Fault
 from pelton.storage.standby import StandbyWriter
 from pelton.storage.store_file import note_of
+from pelton.storage.troubles import standby_lags
+from tests.kit.nats_server import nats_server
 from tests.kit.served import ServedStore, served_store
 from tests.moving.test_copy import make_shop
 from tests.moving.test_standby import contents, fold_log, last_seqs
@@ -126,6 +129,47 @@ async def test_it_is_followed_cut_off_and_promoted(remote: Remote) -> None:
     assert remote.server.wait() == 1
     assert "replaced" in remote.server.log
     assert "Traceback" not in remote.server.log
+
+
+async def test_a_cluster_follows_it_and_takes_its_place(remote: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
+    caches = Path(remote.store).parent / "caches"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(caches))
+    copied, loop, acknowledged = asyncio.Event(), asyncio.get_running_loop(), list[int]()
+    with nats_server(caches.parent / "server") as cluster:
+        async with pelton.open(remote.address()) as jet:
+            await jet.create_stream("more", subjects=["more", "load"])
+
+        def begin() -> asyncio.Future[None]:
+            copied.clear()
+            on_copied = lambda: loop.call_soon_threadsafe(copied.set)  # noqa: E731
+            return asyncio.ensure_future(follow(remote.address(), cluster.url, on_copied=on_copied))
+
+        following = begin()
+        await copied.wait()
+        remote.server.kill()
+        await asyncio.to_thread(remote.server.start)
+        following.cancel()
+        await asyncio.wait([following])
+        following = begin()
+        await copied.wait()
+        [lag] = standby_lags(remote.store, last_seqs(remote.store), time.time_ns())
+        assert (lag.standby, lag.messages) == (cluster.url, 0)
+        assert standby_status(cluster.url, source=remote.address()).lag_messages == 0
+        loading = asyncio.ensure_future(load(remote.address(), acknowledged))
+        while len(acknowledged) < 10:
+            await asyncio.sleep(0)
+        assert (await promote(cluster.url, source=remote.address())).is_complete
+        await loading
+        with pytest.raises(StoreStandbyError):
+            await following
+        async with pelton.open(cluster.url) as new, pelton.open(remote.store, read_only=True) as old:
+            for name in await old.stream_names():
+                states = [(await (await jet.stream(name)).info()).state for jet in (old, new)]
+                assert states[0].messages == states[1].messages, name
+            assert states[0].messages
+            assert (await (await new.stream("more")).info()).state.messages >= len(acknowledged)
+    assert not list(caches.rglob("*.pelton"))
+    assert remote.server.wait() == 1
 
 
 @pytest.mark.parametrize("stopped", [False, pytest.param(True, id="stopped")])

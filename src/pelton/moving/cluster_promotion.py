@@ -53,12 +53,10 @@ from pelton.moving.cluster_standby import (
 )
 from pelton.moving.configs import completed_config, filler_of, is_exclusive_on_file
 from pelton.moving.continuing import place_consumer, with_first_token
-from pelton.moving.served_log import is_served, name_of
+from pelton.moving.served_log import FollowedFile, check_source, followed_store, name_of, refreshed
 from pelton.queue.setup import EXCLUSIVE
 from pelton.runtime import Deadline, on_thread
 from pelton.storage import TOKEN_EPOCH, Fault
-from pelton.storage.standby import fence, unfence
-from pelton.storage.troubles import forget_standbys
 
 _JOBS: Final = "JOBS_"
 # A follower that runs sees in the note that it has ended, when its turn is over.
@@ -89,8 +87,6 @@ async def note_on_cluster(address: str) -> ClusterNote:
 async def promote_on_cluster(address: str, *, key: Key | None, ask_source: bool, source: str | None) -> Promoted:
     """Make the standby on a cluster the store; see :func:`pelton.moving.promote`."""
     name = name_of(address)
-    if source is not None and is_served(source):
-        raise ConfigError(f"the standby {name} follows a file: name its path as the source, or leave it out")
     async with open_target(address) as there:
         bucket = await standby_bucket(there, name)
         note = await bucket.read()
@@ -98,6 +94,8 @@ async def promote_on_cluster(address: str, *, key: Key | None, ask_source: bool,
             raise ConfigError(f"{name!r} is no standby yet: its first copy is not complete")
         if note.state == "store":
             raise ConfigError(f"{name!r} is the store already")
+        if source is not None:
+            check_source(note.source, source)
         problem = "the old store was not asked" if note.state == "standby" else "it was interrupted before"
         await _claim(bucket, note)
         if ask_source and not note.is_whole:
@@ -121,33 +119,34 @@ async def _claim(bucket: StandbyBucket, note: ClusterNote) -> None:
             note = found
 
 
-async def _complete(there: Jet, bucket: StandbyBucket, name: str, path: str, key: Key | None) -> str:
+async def _complete(there: Jet, bucket: StandbyBucket, name: str, source: str, key: Key | None) -> str:
     """Tell the old store that it was replaced, and copy the rest of it; return what has kept it from that."""
-    secret = key_bytes(key)
+    followed = followed_store(source, key_bytes(key), name, is_promoting=True)
     try:
-        await on_thread(lambda _: fence(path, secret, name))
+        await on_thread(lambda _: followed.fence(name))
     except (Fault, OSError) as error:
         return f"the old store could not be reached: {error}"
     try:
-        async with open_store(path, key=key, read_only=True) as here:
-            writer = ClusterWriter(here, there, path, name, None)
+        async with refreshed(followed), open_store(followed.path, key=key, read_only=True) as here:
+            writer = ClusterWriter(here, there, followed, name, None)
             await writer.begin(is_promoting=True)
             deadline = Deadline(there.runtime.clock, _PATIENCE_S)
             while not await _is_done(writer, deadline):
                 await there.runtime.clock.sleep(_PAUSE_S)
     except Exception as error:
-        await _give_up(bucket, path, secret)
+        await _give_up(bucket, followed)
         raise public_error(error) from None
     except BaseException:
-        await _give_up(bucket, path, secret)
+        await _give_up(bucket, followed)
         raise
-    forget_standbys(path)
+    await on_thread(lambda _: followed.end())
     return ""
 
 
-async def _give_up(bucket: StandbyBucket, path: str, key: bytes | None) -> None:
+async def _give_up(bucket: StandbyBucket, followed: FollowedFile) -> None:
     """Let the old store go on, and its standby be one."""
-    await on_thread(lambda _: unfence(path, key))
+    with suppress(Fault, OSError):
+        await on_thread(lambda _: followed.unfence())
     with suppress(PeltonError):
         if (note := await bucket.read()) is not None:
             await bucket.write(replace(note, state="standby"))

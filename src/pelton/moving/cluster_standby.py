@@ -39,6 +39,7 @@ from pelton.api import (
     ConsumerList,
     MsgDelete,
     Outgoing,
+    ServerPermissionError,
     ServerRefusedError,
     StoreBusyError,
     StoredMessage,
@@ -68,12 +69,11 @@ from pelton.jet.stream import AUDIT_STREAM, list_all
 from pelton.moving.configs import MARK, as_published, config_while_filling, filler_of, is_schedule
 from pelton.moving.continuing import unsettled_sequences
 from pelton.moving.copying import ClusterFiller, pages
-from pelton.moving.served_log import name_of
+from pelton.moving.served_log import FollowedFile, followed_store, name_of, refreshed
 from pelton.runtime import on_thread, system_runtime
 from pelton.storage import Database, Fault
-from pelton.storage.standby import fence, highest_token_floor, sum_of_last_seqs, uuid_of
+from pelton.storage.standby import highest_token_floor, sum_of_last_seqs, uuid_of
 from pelton.storage.store_file import PROMOTING
-from pelton.storage.troubles import note_standby
 
 _log: Final = logging.getLogger("pelton.moving")
 STANDBY: Final = "pelton.standby"
@@ -263,12 +263,12 @@ def standby_config(kept: KeptStream, state: StreamState) -> StreamConfig:
 class ClusterWriter:
     """Brings the standby ``target`` on a cluster up to date with a store file, turn by turn; ``here`` only reads it."""
 
-    def __init__(self, here: Jet, there: Jet, source: str, target: str, num_replicas: int | None) -> None:
+    def __init__(self, here: Jet, there: Jet, source: FollowedFile, target: str, num_replicas: int | None) -> None:
         engine = here.backend
         assert isinstance(engine, ReadOnlyEngine)
         self._engine = engine
         self._here, self._there = here, there
-        self.source: str = source
+        self.source: FollowedFile = source
         self.target: str = target
         self._num_replicas = num_replicas
         self._bucket: StandbyBucket | None = None
@@ -289,11 +289,12 @@ class ClusterWriter:
         if found is not None and found.state == "promoting" and not is_promoting:
             raise StoreStandbyError(self.target, PROMOTING.format(self.target))
         if found is not None and found.uuid != self.uuid:
-            raise ConfigError(f"{self.target}: it is a standby of another store than {self.source}, {found.source}")
+            other = found.source
+            raise ConfigError(f"{self.target}: it is a standby of another store than {self.source.name}, {other}")
         replicas = self._num_replicas or (1 if found is None else found.num_replicas)
-        note = ClusterNote(source=self.source, uuid=self.uuid) if found is None else found
+        note = ClusterNote(source=self.source.name, uuid=self.uuid) if found is None else found
         if note.state != "store":
-            await bucket.write(replace(note, source=self.source, num_replicas=replicas))
+            await bucket.write(replace(note, source=self.source.name, num_replicas=replicas))
         self._kept, self._bucket = await bucket.streams(), bucket
         return bucket
 
@@ -303,6 +304,7 @@ class ClusterWriter:
         assert bucket is not None
         assert bucket.note is not None
         copied = self._there.runtime.clock.now()
+        await on_thread(lambda _: self.source.refresh())
         with self._engine.held() as database:
             seen = database, database.seen()
             is_new = False if seen == self._seen else await self._copy()
@@ -315,7 +317,7 @@ class ClusterWriter:
             note = replace(bucket.note, copied_ns=copied, last_seqs=last_seqs, tokens=tokens)
             await bucket.write(note)
             if abs(copied - self._told) >= _TOLD_NS:
-                note_standby(self.source, self.target, copied, last_seqs)
+                await on_thread(lambda _: self.source.note_copied(self.target, copied, last_seqs))
                 self._told = copied
         return is_new
 
@@ -491,7 +493,7 @@ class ClusterWriter:
 _BACKOFF_S: Final = 1.0
 _SHORTEST_S: Final = 0.1
 _PATIENCE_S: Final = 5.0
-_FINAL: Final = (*FINAL_ERRORS, StoreSettingsError, ServerRefusedError)
+_FINAL: Final = (*FINAL_ERRORS, StoreSettingsError, ServerRefusedError, ServerPermissionError)
 
 
 async def follow_on_cluster(
@@ -503,13 +505,17 @@ async def follow_on_cluster(
     num_replicas: int | None,
     told: Callable[[], object],
 ) -> None:
-    """Keep a cluster a standby of the file at the whole path ``source``; see :func:`pelton.moving.follow`."""
-    problem = ""
+    """Keep a cluster a standby of ``source``, a whole path or an address; see :func:`pelton.moving.follow`."""
+    problem, name, secret = "", name_of(target), key_bytes(key)
     while True:
         try:
-            async with open_store(source, key=key, read_only=True) as here, open_target(target) as there:
-                writer = ClusterWriter(here, there, source, name_of(target), num_replicas)
-                await refuse_promoted(writer, key)
+            async with (
+                refreshed(followed_store(source, secret, name)) as followed,
+                open_store(followed.path, key=key, read_only=True) as here,
+                open_target(target) as there,
+            ):
+                writer = ClusterWriter(here, there, followed, name, num_replicas)
+                await refuse_promoted(writer)
                 while True:
                     done = await writer.turn()
                     if done is not None:
@@ -521,7 +527,7 @@ async def follow_on_cluster(
                 raise
             if str(error) != problem:
                 problem = str(error)
-                _log.warning("standby %r cannot be kept up to date, and is tried again: %s", name_of(target), problem)
+                _log.warning("standby %r cannot be kept up to date, and is tried again: %s", name, problem)
         await system_runtime().clock.sleep(_BACKOFF_S)
 
 
@@ -531,14 +537,15 @@ def open_target(address: str) -> Opening:
     return open_store(address, message_ids=False, patience=_PATIENCE_S)
 
 
-async def refuse_promoted(writer: ClusterWriter, key: Key | None) -> None:
+async def refuse_promoted(writer: ClusterWriter) -> None:
     """Begin; if the standby was promoted, tell the store that it was replaced, and raise StoreStandbyError."""
     note = (await writer.begin()).note
     if note is None or note.state == "standby":
         return
-    path, secret, by = writer.source, key_bytes(key), writer.target
+    source, by = writer.source, writer.target
     try:
-        await on_thread(lambda _: fence(path, secret, by))
+        await on_thread(lambda _: source.fence(by))
     except Fault as fault:
         raise public_error(fault) from None
-    raise StoreStandbyError(path, f"it was replaced by its standby {by}, and knows it now: write to that one")
+    await on_thread(lambda _: source.end())
+    raise StoreStandbyError(source.name, f"it was replaced by its standby {by}, and knows it now: write to that one")

@@ -40,7 +40,7 @@ from pelton.engine.upkeep import public_faults
 from pelton.jet import Stream
 from pelton.moving.configs import as_published
 from pelton.moving.copying import pages
-from pelton.moving.served_log import ServedLog, is_served, name_of, standby_name, tell_served
+from pelton.moving.served_log import ServedLog, check_source, is_served, name_of, standby_name, tell_served
 from pelton.runtime import Halt, on_thread, pause, stopwatch, system_runtime
 from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.standby import StandbyWriter, fence, noting, sum_of_last_seqs, take_place, unfence
@@ -133,8 +133,7 @@ def _note_on_cluster(address: str) -> StandbyNote:
 def _address(note: StandbyNote, source: StrPath | None) -> str:
     """Return where the store of a standby is; an address with a login has to be that of the note."""
     given = note.source if source is None else os.fspath(source)
-    if is_served(given) != is_served(note.source) or (is_served(given) and name_of(given) != note.source):
-        raise ConfigError(f"{name_of(given)!r} is not the store of this standby, which is {note.source!r}")
+    check_source(note.source, given)
     return given if is_served(given) else note.source
 
 
@@ -179,7 +178,8 @@ async def follow(
     thread whenever the standby is up to date. What passes by itself, such as a full disk or a server that is away, is
     logged, and tried again.
 
-    A cluster follows a file of this host, and keeps each stream on ``num_replicas`` of its servers (1 by default).
+    A cluster keeps each stream on ``num_replicas`` of its servers (1 by default). If it follows a store on another
+    host, a copy of that is kept here, in the folder for caches of this user (``$XDG_CACHE_HOME``).
 
     Raises ConfigError, StoreSettingsError if the target is a store, StoreStandbyError once it was promoted, or if the
     source was replaced; StoreError if the source is damaged.
@@ -191,11 +191,14 @@ async def follow(
     if is_served(ends[1]):
         from pelton.moving.cluster_standby import follow_on_cluster
 
-        _check_for_cluster(*ends, demote=demote)
+        if demote:
+            raise ConfigError(
+                f"{name_of(ends[1])}: a cluster is not overwritten: delete its streams, then follow without demote"
+            )
         if num_replicas is not None:
             check_whole("follow", "num_replicas", num_replicas, 1)
-        path, every = _real(ends[0]), pause_ns / SECOND
-        await follow_on_cluster(path, ends[1], key=key, interval=every, num_replicas=num_replicas, told=told)
+        origin, every = ends[0] if is_served(ends[0]) else _real(ends[0]), pause_ns / SECOND
+        await follow_on_cluster(origin, ends[1], key=key, interval=every, num_replicas=num_replicas, told=told)
         return
     if num_replicas is not None:
         raise ConfigError("follow: num_replicas is for a standby on a cluster: leave it out")
@@ -205,17 +208,6 @@ async def follow(
             _Following(*ends, secret, pause_ns / SECOND, demote, told, halt).run()
 
     await on_thread(work)
-
-
-def _check_for_cluster(source: str, target: str, *, demote: bool) -> None:
-    if is_served(source):
-        raise ConfigError(
-            f"follow({name_of(target)!r}): a cluster follows a file: run it on the host of the store's file"
-        )
-    if demote:
-        raise ConfigError(
-            f"{name_of(target)}: a cluster is not overwritten: delete its streams, then follow without demote"
-        )
 
 
 class _Following:

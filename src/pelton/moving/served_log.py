@@ -5,15 +5,20 @@ hands out their bytes on ``SUBJECT``; here they are asked for, piece by piece, e
 follower (``storage/standby.py``) writes the same bytes as beside the store. What the server holds for it, a *session*,
 ends when nothing was asked for some seconds. After a cut wire, a killed server or a lapsed session the follower begins
 as after a kill of its own: it goes on if its log is how the store's log begins, and copies the store anew otherwise.
+
+A cluster follows messages, not bytes (``cluster_standby.py``). So there the follower keeps such a copy for itself, and
+reads that one: turn by turn, as it reads a file of its host.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import shutil
 import socket
 import zlib
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from hashlib import blake2b
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -29,10 +34,12 @@ from pelton.api import (
     StoreStandbyError,
 )
 from pelton.connect.opening import need_nats
-from pelton.runtime import system_runtime
+from pelton.engine.upkeep import public_faults
+from pelton.runtime import on_thread, system_runtime
 from pelton.storage import Fault
 from pelton.storage.faults import FaultKind
-from pelton.storage.standby import SHORTER, LogPosition, write_at
+from pelton.storage.standby import SHORTER, LogPosition, StandbyWriter, fence, unfence, write_at
+from pelton.storage.troubles import forget_standbys, note_standby
 from pelton.sync.portal import Portal
 
 SUBJECT: Final = "$PELTON.STANDBY"
@@ -47,7 +54,9 @@ _AT_ONCE: Final = 4
 class StandbyRequest(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a follower asks for; ``header`` and ``frames`` are where it is, ``by`` the standby."""
 
-    verb: Literal["open", "turn", "done", "end", "log", "file", "digest", "alive", "close", "fence", "unfence", "last"]
+    verb: Literal[
+        "open", "turn", "done", "copied", "end", "log", "file", "digest", "alive", "close", "fence", "unfence", "last"
+    ]
     session: str = ""
     offset: int = 0
     size: int = 0
@@ -168,13 +177,15 @@ class ServedLog:
     """A :class:`~pelton.storage.standby.Source` that is a store behind a server."""
 
     def __init__(self, address: str, standby: str, *, is_promoting: bool = False) -> None:
+        """Begin; ``standby`` is what the server notes beside the store, "" for nothing."""
         self._store = ServedStore(address)
         self.path: str = self._store.name
         self._session = ""
         self._at: LogPosition | None = None
         self.last_seqs: int = 0
         try:
-            [found] = self._store.ask(StandbyRequest(verb="open", by=standby_name(standby), is_promoting=is_promoting))
+            by = standby and standby_name(standby)
+            [found] = self._store.ask(StandbyRequest(verb="open", by=by, is_promoting=is_promoting))
             self._session, self._chunk = found.session, found.chunk
             self.uuid: str = found.uuid
             self.mode: int = found.mode
@@ -246,6 +257,10 @@ class ServedLog:
     def fence(self, by: str) -> None:
         self._ask("fence", by=standby_name(by))
 
+    def note_copied(self, standby: str) -> None:
+        """Let the server note that ``standby`` holds what the last turn has brought."""
+        self._ask("copied", by=standby)
+
     def close(self) -> None:
         session, self._session = self._session, ""
         if session:
@@ -272,3 +287,116 @@ def tell_served(address: str, verb: Literal["fence", "unfence", "last"], by: str
         raise Fault("io", store.name, str(error)) from None
     finally:
         store.close()
+
+
+def check_source(noted: str, given: str) -> None:
+    """Raise ConfigError unless ``given`` leads to where a standby has noted its store; it may have a login."""
+    if is_served(given) != is_served(noted) or (is_served(given) and name_of(given) != noted):
+        raise ConfigError(f"{name_of(given)!r} is not the store of this standby, which is {noted!r}")
+
+
+# --- what a cluster follows
+
+
+class FollowedFile:
+    """A store file of this host, which a cluster follows. All that waits is called on threads; Faults are public."""
+
+    def __init__(self, path: str, key: bytes | None) -> None:
+        self.name: str = path
+        self.path: str = path
+        """Where its messages are read."""
+        self._key = key
+
+    def refresh(self) -> None:
+        """Bring what is read up to date."""
+
+    def note_copied(self, standby: str, copied_ns: int, last_seqs: int) -> None:
+        """Note beside the store what ``standby`` holds."""
+        note_standby(self.path, standby, copied_ns, last_seqs)
+
+    def fence(self, by: str) -> None:
+        """Tell the store that ``by`` has taken its place. Raises Fault."""
+        fence(self.path, self._key, by)
+
+    def unfence(self) -> None:
+        """Take that back. Raises Fault."""
+        unfence(self.path, self._key)
+
+    def end(self) -> None:
+        """Remove what is kept for the sake of the standby, which has taken the store's place."""
+        forget_standbys(self.path)
+
+    def close(self) -> None:
+        """Let go of the store. Idempotent."""
+
+
+class FollowedServer(FollowedFile):
+    """A store behind a server, which a cluster follows. Its copy is in the user's folder for such.
+
+    So a follower that was killed goes on with it, and so does whoever promotes on this host.
+    """
+
+    def __init__(self, address: str, key: bytes | None, standby: str, *, is_promoting: bool) -> None:
+        # Each user of a server may have another account, and so another store.
+        ends = repr((name_of(address), urlsplit(address).username, standby)).encode()
+        folder = os.path.join(_caches(), blake2b(ends, digest_size=8).hexdigest())
+        super().__init__(os.path.realpath(os.path.join(folder, "copy.pelton")), key)
+        self.name = name_of(address)
+        self._address, self._is_promoting = address, is_promoting
+        self._writer: StandbyWriter | None = None
+        self._log: ServedLog | None = None
+
+    def refresh(self) -> None:
+        with public_faults():
+            if self._writer is None:
+                os.makedirs(os.path.dirname(self.path), 0o700, exist_ok=True)
+                now, path = system_runtime().clock.now, self.path
+                # Each message is verified when it is read, as in a file beside the follower.
+                self._writer = StandbyWriter(
+                    self.name, path, self._key, now=now, verify=lambda _: [], open_source=self._open
+                )
+            self._writer.turn()
+
+    def _open(self) -> ServedLog:
+        self._log = ServedLog(self._address, "", is_promoting=self._is_promoting)
+        return self._log
+
+    def note_copied(self, standby: str, copied_ns: int, last_seqs: int) -> None:
+        if self._log is not None:
+            with public_faults():
+                self._log.note_copied(standby)
+
+    def fence(self, by: str) -> None:
+        tell_served(self._address, "fence", by)
+
+    def unfence(self) -> None:
+        tell_served(self._address, "unfence")
+
+    def end(self) -> None:
+        shutil.rmtree(os.path.dirname(self.path), ignore_errors=True)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+
+
+def _caches() -> str:
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(folder, "pelton", "standbys")
+
+
+def followed_store(address: str, key: bytes | None, standby: str, *, is_promoting: bool = False) -> FollowedFile:
+    """Return what the cluster named ``standby`` follows: the file at a whole path, or one behind a server."""
+    if is_served(address):
+        return FollowedServer(address, key, standby, is_promoting=is_promoting)
+    return FollowedFile(address, key)
+
+
+@asynccontextmanager
+async def refreshed(followed: FollowedFile) -> AsyncGenerator[FollowedFile]:
+    """Let it be read in the block."""
+    try:
+        await on_thread(lambda _: followed.refresh())
+        yield followed
+    finally:
+        await on_thread(lambda _: followed.close())

@@ -199,6 +199,8 @@ class StandbySource:
             end, is_done = session.begin_turn(at)
         elif request.verb == "done":
             session.end_turn(is_copied=request.is_copied)
+        elif request.verb == "copied":
+            log.note_copied(request.by)
         elif request.verb == "end":
             end = log.end()
         elif request.verb == "digest":

@@ -115,7 +115,7 @@ class SourceLog:
         self.path: str = os.path.realpath(path)
         _check_there(self.path)
         self._standby, self._now = standby, now
-        self._told = 0
+        self._told = self._copied = 0
         self._closing = ExitStack()
         self._key = key
         self._seen: int | None = None
@@ -158,12 +158,16 @@ class SourceLog:
         self._begin(self._next)
         try:
             yield self.end()
-            self._held, self._next = self._next, self._held
+            self._held, self._next, self._copied = self._next, self._held, began
             if self._standby and abs(began - self._told) >= _TOLD_NS:
-                note_standby(self.path, self._standby, began, self.last_seqs)
+                self.note_copied(self._standby)
                 self._told = began
         finally:
             self._next.execute("ROLLBACK")
+
+    def note_copied(self, standby: str) -> None:
+        """Note beside the store that ``standby`` holds what it had when the last turn began."""
+        note_standby(self.path, standby, self._copied, self.last_seqs)
 
     def end(self) -> LogPosition:
         with translated(self.path):
