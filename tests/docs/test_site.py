@@ -189,8 +189,8 @@ class Operation(NamedTuple):
 
 # What programs hold in their hands: each of its operations has an example.
 _WITH_EXAMPLES = (
-    "stores", "upkeep", "streams", "values", "queues", "jobs", "job-types", "running", "job-states", "flows",
-    "transactions", "buckets", "objects", "locks", "observe", "observe-queues", "observe-jobs", "metrics",
+    "stores", "upkeep", "streams", "values", "queues", "jobs", "job-types", "running", "claims", "job-states",
+    "flows", "transactions", "buckets", "objects", "locks", "observe", "observe-queues", "observe-jobs", "metrics",
     "frameworks", "serve", "testing", "spark", "arrow",
 )  # fmt: skip
 # Parameters that need no words, if the sentence is about nothing else.

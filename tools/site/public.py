@@ -53,8 +53,8 @@ PAGES: Final = {
     "queues": ReferencePage(
         "Queues",
         "Work, look at jobs, cancel, pause, limit and schedule them. [How jobs are declared](jobs.md), "
-        "[what they are given as they run](running.md) and [their options and states](job-states.md) have pages of "
-        "their own.",
+        "[what they are given as they run](running.md), [claims](claims.md) and "
+        "[their options and states](job-states.md) have pages of their own.",
         ("pelton.queue",),
     ),
     "jobs": ReferencePage(
@@ -75,9 +75,8 @@ PAGES: Final = {
             "pelton.queue.enqueuer.QueueWithOptions",
         ),
     ),
-    "running": ReferencePage(
-        "Running jobs", "What a job is given while it runs, and claims for a loop of your own.", ("pelton.queue.run",)
-    ),
+    "running": ReferencePage("Running jobs", "What a job is given while it runs.", ("pelton.queue.run",)),
+    "claims": ReferencePage("Claims", "Jobs for a loop of your own.", ("pelton.queue.run.claims",)),
     "job-states": ReferencePage(
         "Options and states of jobs",
         "Options of jobs, limits and rates, and what queues tell about jobs and workers.",

@@ -338,3 +338,22 @@ async def test_a_job_ends_when_the_steps_it_does_not_wait_for_have(queue: Queue)
         with pytest.raises(ConfigError, match="await its steps"):
             await tasks[0]
     assert (blocking.events, blocking.calls) == (["returned", "completed"], 1)
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_later_attempt_sees_the_same_time_number_and_uuid(jet: Jet, exclusive: bool) -> None:
+    queue, seen = await jet.queue("garage", exclusive=exclusive), list[object]()
+
+    @queue.job(backoff=FAST)
+    async def job(context: JobContext) -> None:
+        for _ in range(2):
+            seen.append((await context.now(), await context.random(), await context.uuid()))
+        if context.attempt == 1:
+            raise ValueError("again")
+
+    await queue.options(key="k").enqueue(job)
+    await drain(queue)
+    assert seen[:2] == seen[2:]
+    assert len(set(seen)) == 2
+    assert await traces(queue) == 0

@@ -14,6 +14,9 @@ from pelton.queue.run.calls import CalledJob, JobCalls
 from pelton.queue.run.steps import RAISES
 
 if TYPE_CHECKING:
+    from datetime import datetime
+    from uuid import UUID
+
     from pelton.api.tracing import Tracing
     from pelton.queue.job import JobDefinition, JobWithOptions
     from pelton.queue.model.records import AttemptRecords
@@ -275,6 +278,18 @@ class JobContext(RunContext):
         returned among the values. Raises ConfigError.
         """
         return self._calls_for("gather()").gather(calls, at_once, return_exceptions=return_exceptions)
+
+    def now(self) -> Coroutine[Any, Any, datetime]:
+        """Return the time, in UTC: a later attempt gets the same. For async jobs."""
+        return self._steps_for("now()").now()
+
+    def random(self) -> Coroutine[Any, Any, float]:
+        """Return a random number from 0 to 1: a later attempt gets the same. For async jobs."""
+        return self._steps_for("random()").random()
+
+    def uuid(self) -> Coroutine[Any, Any, UUID]:
+        """Return a UUID that nobody else has: a later attempt gets the same. For async jobs."""
+        return self._steps_for("uuid()").uuid()
 
     def on_failure(
         self, function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs

@@ -26,9 +26,11 @@ import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import aclosing, contextmanager, nullcontext, suppress
 from contextvars import copy_context
+from datetime import UTC, datetime
 from functools import lru_cache
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, get_type_hints
+from uuid import NAMESPACE_OID, UUID, uuid5
 from zlib import crc32
 
 import msgspec
@@ -316,6 +318,29 @@ class JobSteps:
             record = StepRecord(result=result, by=self.by)
             await self.keep(self._message(subject, record))
         self.records.events = {**(self.records.events or {}), name: record.result}
+
+    async def now(self) -> datetime:
+        """Return the time when the function came here first."""
+        await self.queue.time.refresh(self.queue.names.jobs)
+        return datetime.fromtimestamp(await self._make_once("now", self.queue.time.now) / 1e9, UTC)
+
+    async def random(self) -> float:
+        """Return a random number from 0 to 1, the same each time."""
+        return float(await self._make_once("random", self.queue.runtime.random.random))
+
+    async def uuid(self) -> UUID:
+        """Return a UUID that nobody else has, the same each time."""
+        return UUID(await self._make_once("uuid", lambda: str(uuid5(NAMESPACE_OID, self.queue.runtime.ids.new()))))
+
+    async def _make_once(self, kind: str, make: Callable[[], Any]) -> Any:
+        """Return what ``make`` has returned when the function came here first."""
+        number = self._waits[f"{kind}()"] = self._waits.get(f"{kind}()", 0) + 1
+        subject = self.queue.names.memory_subject(self.records.id, "fixed", kind, number)
+        if (record := await self._known(subject, f"{kind}() {number}")) is None:
+            await self._begin(subject)
+            record = StepRecord(result=msgspec.Raw(_encode(make())), by=self.by)
+            await self.keep(self._message(subject, record))
+        return msgspec.json.decode(record.result)
 
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
