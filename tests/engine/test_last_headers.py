@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 import pelton
-from pelton.api import LastHeaders, StreamLastHeaders
+from pelton.api import LastHeaders, StreamLastHeaders, StreamLastMessages
+from pelton.jet.stream import last_of_each
 from pelton.testing import manual_runtime
 
 
@@ -83,3 +84,20 @@ async def test_there_must_be_a_stream() -> None:
     async with pelton.open("memory:") as jet:
         with pytest.raises(pelton.StreamNotFoundError):
             await heads(jet, "s.>")
+
+
+async def test_payloads_come_with_them_and_by_how_much_the_clock_has_jumped() -> None:
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        await filled(jet, max_age=10**6)
+        runtime.clock.set_wall(runtime.clock.now() + 3600 * 10**9)
+        await jet.publish("s.d", b"later")
+        found = await last_of_each(jet.backend, "S", "s.*")
+        assert [(one.subject, one.seq, one.data) for one, _ in found] == [
+            ("s.a", 2, b"data"),
+            ("s.c", 4, b"data"),
+            ("s.d", 6, b"later"),
+        ]
+        assert [round(jumped / 1e9) for _, jumped in found] == [3600, 3600, 0]
+        pages = StreamLastMessages(stream="S", filters=("s.>",), limit=1)
+        assert [one.subject for one in (await jet.backend.call(pages)).messages] == ["s.a"]

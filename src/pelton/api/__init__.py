@@ -154,6 +154,8 @@ from pelton.api.requests import StreamFillReply as StreamFillReply
 from pelton.api.requests import StreamInfoRequest as StreamInfoRequest
 from pelton.api.requests import StreamLastHeaders as StreamLastHeaders
 from pelton.api.requests import StreamLastHeadersReply as StreamLastHeadersReply
+from pelton.api.requests import StreamLastMessages as StreamLastMessages
+from pelton.api.requests import StreamLastMessagesReply as StreamLastMessagesReply
 from pelton.api.requests import StreamList as StreamList
 from pelton.api.requests import StreamListReply as StreamListReply
 from pelton.api.requests import StreamNames as StreamNames

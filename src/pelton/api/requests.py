@@ -166,6 +166,14 @@ class StreamLastHeadersReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     heads: tuple[LastHeaders, ...] = always(())
 
 
+class StreamLastMessagesReply(msgspec.Struct, kw_only=True, omit_defaults=True):
+    """Last messages, and by how much the clock has jumped since each was stored; `after` is empty at the end."""
+
+    messages: tuple[StoredMessage, ...] = ()
+    jumped_ns: tuple[int, ...] = ()
+    after: str = ""
+
+
 class FindMessagesReply(msgspec.Struct, kw_only=True, omit_defaults=True):
     """Messages by sequence, how many were `looked_at`, and where to go on, 0 at the end; `total` match the filters."""
 
@@ -396,6 +404,14 @@ class StreamLastHeaders(StreamRequest[StreamLastHeadersReply], kw_only=True, fro
     filters: tuple[str, ...]
     after: str = ""
     limit: int = 1000
+
+
+class StreamLastMessages(StreamRequest[StreamLastMessagesReply], kw_only=True, frozen=True):
+    """Pelton's own: as `StreamLastHeaders`, with their payloads; an ephemeral consumer would be written twice."""
+
+    filters: tuple[str, ...]
+    after: str = ""
+    limit: int = 256
 
 
 class FindMessages(StreamRequest[FindMessagesReply], kw_only=True, frozen=True):

@@ -33,6 +33,7 @@ from pelton.api import (
     MinuteNotes,
     StreamFill,
     StreamLastHeaders,
+    StreamLastMessages,
     UnsettledGroups,
 )
 from pelton.api.backend import Planning, StoreTroubles
@@ -83,7 +84,16 @@ PLANNING: Final = Planning(
     refuses_late_acks=True,
     has_exclusive_subjects=True,
     own_verbs=frozenset(
-        {ConsumerBacklogs, ConsumerUnsettled, MinuteNote, MinuteNotes, StreamFill, StreamLastHeaders, UnsettledGroups}
+        {
+            ConsumerBacklogs,
+            ConsumerUnsettled,
+            MinuteNote,
+            MinuteNotes,
+            StreamFill,
+            StreamLastHeaders,
+            StreamLastMessages,
+            UnsettledGroups,
+        }
     ),
     steady_time=True,
 )

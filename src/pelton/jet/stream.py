@@ -39,6 +39,7 @@ from pelton.api import (
     StreamDelete,
     StreamInfo,
     StreamInfoRequest,
+    StreamLastMessages,
     StreamPurge,
     WireMessage,
     consumer_config,
@@ -382,6 +383,19 @@ async def list_all(backend: Backend, request: Request[P], of: Callable[[P], Sequ
         found += (some := of(page))
         if not some or len(found) >= page.total:
             return found
+
+
+async def last_of_each(backend: Backend, stream: str, filter_subject: str) -> list[tuple[StoredMessage, int]]:
+    """Return the last message of each subject, by sequence, and by how much the clock has jumped since, in a file.
+
+    Raises CorruptMessageError.
+    """
+    found = list[tuple[StoredMessage, int]]()
+    request = StreamLastMessages(stream=stream, filters=(filter_subject,))
+    while (page := await backend.call(request)).messages:
+        found += zip(page.messages, page.jumped_ns, strict=True)
+        request = msgspec.structs.replace(request, after=page.after)
+    return sorted(found, key=lambda one: one[0].seq)
 
 
 async def at_leader(

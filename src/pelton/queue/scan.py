@@ -43,6 +43,7 @@ from pelton.api import (
     StoredMessage,
     StoreReadOnlyError,
     StreamInfoRequest,
+    StreamLastMessages,
     StreamNotFoundError,
     Unsettled,
     UnsettledGroup,
@@ -53,7 +54,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND
 from pelton.jet import Stream, Streams
 from pelton.jet.backlogs import MINUTE, note_backlogs
-from pelton.jet.stream import at_leader, last_of, message_at, next_of, subjects_of
+from pelton.jet.stream import at_leader, last_of, last_of_each, message_at, next_of, subjects_of
 from pelton.queue.job_message import found_by
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.naming import FLOWS_CONSUMER, QueueNames
@@ -227,6 +228,21 @@ async def deliveries(stream: Stream, *filters: str, upto: int = 0) -> AsyncGener
                     yield message.delivered
     finally:
         await consumer.delete()
+
+
+async def last_messages(
+    backend: Backend, stream: Stream, filter_subject: str
+) -> list[tuple[Delivered | StoredMessage, int]]:
+    """Return the last message of each subject, by sequence, and by how much the store's clock has jumped since.
+
+    Of a stream that keeps no others. In a store file, to make a consumer and to remove it would be written and synced.
+    """
+    if StreamLastMessages in backend.planning.own_verbs:
+        # What is damaged is found, and reported, by a consumer.
+        with suppress(CorruptMessageError):
+            return [*await last_of_each(backend, stream.name, filter_subject)]
+    async with aclosing(deliveries(stream, filter_subject)) as found:
+        return [(one, one.jumped_ns if isinstance(one, Delivered) else 0) async for one in found]
 
 
 async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage]:

@@ -21,6 +21,8 @@ from pelton.api import (
     StreamInfoRequest,
     StreamLastHeaders,
     StreamLastHeadersReply,
+    StreamLastMessages,
+    StreamLastMessagesReply,
     StreamPurge,
     StreamState,
     StreamUpdate,
@@ -47,6 +49,7 @@ from pelton.streams import (
     check_time_pedantic,
     corrupt_message,
     last_headers_of,
+    stored_message,
     wire_message,
 )
 from pelton.subjects import clash_between
@@ -326,6 +329,22 @@ def heads(session: Session, request: StreamLastHeaders) -> StreamLastHeadersRepl
     log = fresh(session, request.stream)
     log.appender.flush()
     return StreamLastHeadersReply(heads=tuple(last_headers_of(log, request.filters, request.after, request.limit)))
+
+
+def last_messages(session: Session, request: StreamLastMessages) -> StreamLastMessagesReply:
+    """Return the last messages of subjects. Raises CorruptMessageError."""
+    log = fresh(session, request.stream)
+    log.appender.flush()
+    found = last_headers_of(log, request.filters, request.after, request.limit)
+    rows = log.reader.get_many([head.seq for head in found])
+    for row in rows:
+        if not intact(row):
+            raise corrupt_message(log.name, row.seq, session.db.path)
+    return StreamLastMessagesReply(
+        messages=tuple(map(stored_message, rows)),
+        jumped_ns=tuple(log.state.counts_from(row.seq, row.ts) - row.ts for row in rows),
+        after=found[-1].subject if found else "",
+    )
 
 
 def get_message(session: Session, request: MsgGet) -> MsgGetReply:

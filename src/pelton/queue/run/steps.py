@@ -24,7 +24,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from contextlib import aclosing, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import copy_context
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -38,7 +38,6 @@ import msgspec
 from pelton.api import (
     AckRejectedError,
     ConfigError,
-    Delivered,
     JobArgumentsError,
     JobCancelledError,
     JobResultError,
@@ -60,7 +59,7 @@ from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import LONGEST_WAIT_S, AttemptRecords, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.run.undo import JobUndo
-from pelton.queue.scan import deliveries
+from pelton.queue.scan import last_messages
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
 from pelton.runtime import until_ended
@@ -447,21 +446,20 @@ class JobSteps:
         names, found = self.queue.names, dict[str, StepRecord]()
         progress = names.progress_subject(self.records.id)
         stream = await self.queue.jet.stream(names.running)
-        async with aclosing(deliveries(stream, names.traces_of(self.records.id))) as stored:
-            async for message in stored:
-                if names.is_signal(message.subject):
-                    token = names.signal_in(message.subject)[1]
-                    if token == CANCEL:
-                        reason = message.data.decode(errors="replace")
-                        self._cancelled = JobCancelledError(self.records.id, self.records.envelope.key, reason)
-                    elif token == CALLS:
-                        self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
-                elif message.subject != progress:
-                    record = decode_step(message.data)
-                    if record.until and isinstance(message, Delivered):
-                        record = msgspec.structs.replace(record, until=record.until + message.jumped_ns)
-                    found[message.subject] = record
-                    self.records.has_undo |= message.subject.split(".", 6)[5] == "undo"
+        for message, jumped_ns in await last_messages(self.queue.backend, stream, names.traces_of(self.records.id)):
+            if names.is_signal(message.subject):
+                token = names.signal_in(message.subject)[1]
+                if token == CANCEL:
+                    reason = message.data.decode(errors="replace")
+                    self._cancelled = JobCancelledError(self.records.id, self.records.envelope.key, reason)
+                elif token == CALLS:
+                    self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
+            elif message.subject != progress:
+                record = decode_step(message.data)
+                if record.until and jumped_ns:
+                    record = msgspec.structs.replace(record, until=record.until + jumped_ns)
+                found[message.subject] = record
+                self.records.has_undo |= message.subject.split(".", 6)[5] == "undo"
         return found
 
     async def keep(self, *messages: Outgoing) -> None:
