@@ -9,7 +9,6 @@ from benchmarks.roster import PELTON, pelton
 UNIQUE = "Pelton, unique"
 DELAYED = "Pelton, delayed"
 KEYED = "Pelton, with a key"
-STEPS = "Pelton, steps"
 SHORT = "Pelton, a short queue"
 LONG = "Pelton, a long queue"
 NO_SCHEDULES = "Pelton, no schedules"
@@ -36,14 +35,6 @@ ENQUEUE = Case(
         RatioAsk(UNIQUE, (PELTON,), 0.4),
         RatioAsk(DELAYED, (PELTON,), 0.2),
     ),
-)
-STEP = Case(
-    name="queue-steps",
-    title="Durable steps",
-    how="Jobs of ten steps each that do nothing, 64 at a time, beside jobs that do nothing: steps or jobs a second.",
-    metrics=(Metric("rate", "1/s"),),
-    contenders=(_with(PELTON, "worked", steps=0), _with(STEPS, "worked", steps=10)),
-    asks=(FloorAsk(STEPS, 5_000, "rate", " steps/s"),),
 )
 BACKLOG = Case(
     name="queue-backlog",
@@ -75,4 +66,4 @@ ACROSS = Case(
     contenders=(pelton("job_options:pick_up_across"),),
     asks=(LimitAsk(PELTON, 2, "p50", "ms"),),
 )
-ALL = (ENQUEUE, STEP, BACKLOG, IDLE, ACROSS)
+ALL = (ENQUEUE, BACKLOG, IDLE, ACROSS)

@@ -1,4 +1,4 @@
-"""Pelton's queue: jobs with options, picked up across processes, with steps, beside a backlog and schedules."""
+"""Pelton's queue: jobs with options, picked up across processes, beside a backlog and schedules."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import pelton
 from benchmarks.case import Run, Sample
 from benchmarks.crossing import Got, Ready, crossing
 from benchmarks.ours import Sync
-from pelton.queue import JobContext, Queue
+from pelton.queue import Queue
 
-_CONCURRENCY = 64
 _CLAIM = 256
 _FILL = 20_000
 
@@ -45,24 +44,6 @@ async def enqueued(run: Run, sync: Sync, options: dict[str, Any]) -> Sample:
 
         await batch(range(total, total + total // 10))
         return {"rate": await batch(range(total))}
-
-
-async def worked(run: Run, sync: Sync, steps: int) -> Sample:
-    """Steps a second, of jobs that do so many each; without steps, jobs a second."""
-    total = run.drain // 8
-    async with _queue(run, sync) as queue:
-
-        async def nothing() -> None: ...
-
-        @queue.job
-        async def stepping(context: JobContext) -> None:
-            for number in range(steps):
-                await context.step(f"{number}", nothing)
-
-        await stepping.enqueue_many([()] * total)
-        begun = perf_counter()
-        await queue.work(concurrency=_CONCURRENCY, until_empty=True)
-        return {"rate": total * max(steps, 1) / (perf_counter() - begun)}
 
 
 async def claimed_beside(run: Run, sync: Sync, share: float) -> Sample:
