@@ -230,6 +230,16 @@ async def test_a_fetch_that_makes_no_sense(consumer: pelton.Consumer, options: d
         await consumer.fetch(**options)
 
 
+async def test_a_fetch_that_was_accepted_is_refused_by_another_configuration(
+    stream: pelton.Stream, consumer: pelton.Consumer
+) -> None:
+    assert await consumer.fetch(2, no_wait=True) == []
+    await stream.create_consumer(durable_name="c", ack_wait=10, max_batch=1)
+    with pytest.raises(pelton.PullRefusedError):
+        await consumer.fetch(2, no_wait=True)
+    assert await consumer.fetch(1, no_wait=True) == []
+
+
 @pytest.mark.parametrize("delay", range(8))
 async def test_a_cancelled_fetch_loses_nothing(jet: pelton.Jet, consumer: pelton.Consumer, delay: int) -> None:
     """Cancelled at every moment from before the publish to after the delivery."""

@@ -286,6 +286,28 @@ async def test_what_is_refused_changes_nothing_and_the_block_goes_on(jet: pelton
     assert (await consumer.info()).num_ack_pending == 0
 
 
+async def test_acks_one_by_one_are_each_checked(jet: pelton.Jet) -> None:
+    consumer = await (await jet.stream("s")).create_consumer(durable_name="c")
+    await jet.create_stream("out")
+    await jet.publish_batch([("s.x", b"")] * 8)
+    messages = await consumer.fetch(8)
+    await messages[3].ack()
+    async with jet.transaction() as tx:
+        for place, message in enumerate(messages):
+            if place == 3:
+                with pytest.raises(AckRejectedError):
+                    await tx.ack(message)
+            elif place == 4:
+                await tx.nak(message)
+            else:
+                await tx.ack(message)
+            with pytest.raises(AckRejectedError):
+                await tx.ack(messages[min(place, 2)])
+            await tx.publish("out")
+    assert (await consumer.info()).num_ack_pending == 1
+    assert [message.delivered.seq for message in await consumer.fetch(8)] == [5]
+
+
 async def test_a_nak_and_an_ack_after_it(jet: pelton.Jet) -> None:
     consumer = await (await jet.stream("s")).create_consumer(durable_name="c")
     await jet.publish_batch([("s.x", b"0"), ("s.x", b"1"), ("s.x", b"2")])

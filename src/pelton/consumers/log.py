@@ -25,7 +25,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from pelton.api import ConsumerConfig, ConsumerInfo, PriorityGroupState, SequenceInfo, parse_rfc3339, rfc3339
+from pelton.api import (
+    ConsumerConfig,
+    ConsumerInfo,
+    PriorityGroupState,
+    PullRequest,
+    SequenceInfo,
+    parse_rfc3339,
+    rfc3339,
+)
 from pelton.api.events import Event
 from pelton.api.schedule import LATEST
 from pelton.api.times import Duration
@@ -152,6 +160,8 @@ class ConsumerLog:
 
     def configure(self, config: ConsumerConfig) -> None:
         self.config = config
+        # The last pull that this configuration accepts.
+        self.accepted: PullRequest | None = None
         self.name = config.name
         self.filters: tuple[str, ...] = config.filter_subjects or (
             (config.filter_subject,) if config.filter_subject else ()

@@ -324,6 +324,7 @@ SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})
 
 _DELETE: Final = "DELETE FROM pelton_deliveries WHERE consumer=? AND seq"
 _MANY: Final = 8
+_AHEAD: Final = 256
 # Each text says what is known of the message, and what you can do if anything.
 _REPLACED: Final = (
     "it was delivered again since: this delivery has been replaced; "
@@ -358,6 +359,8 @@ class Settlement:
         self._interest = interest
         self._now = now
         self._done: dict[int, str | None] = {}
+        # What was read of deliveries, and is not settled.
+        self._held: Known = {}
         self._again: list[tuple[int, int, int, int]] = []
         # Refusals of acks that had nothing left to settle: harmless if nothing is published with them.
         self._harmless: set[PeltonError] = set()
@@ -378,15 +381,14 @@ class Settlement:
         """Check acks as :meth:`run` does; valid ones take effect with :meth:`write`."""
         if self._c.config.ack_policy == "none" or self._take_all(acks):
             return [None] * len(acks)
-        known = self._known(acks)
-        if self._done:
-            known = {seq: found for seq, found in known.items() if seq not in self._done}
-        return [self._one(ack, known) for ack in acks]
+        if self._c.config.ack_policy == "all" or not all(ack.seq in self._held for ack in acks):
+            self._read(acks)
+        return [self._one(ack) for ack in acks]
 
     def _take_all(self, acks: Sequence[AckOp]) -> bool:
         """Settle a large group at once if all are plain acks of held deliveries, which is the usual case."""
         c = self._c
-        if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or self._done:
+        if len(acks) < _MANY or c.config.ack_policy != "explicit" or c.sampled or self._done or self._held:
             return False
         done = {ack.seq: ack.consumer_seq for ack in acks if ack.kind == "ack"}
         if len(done) < len(acks):
@@ -405,12 +407,15 @@ class Settlement:
         return True
 
     def _among(self, sequences: Collection[int]) -> tuple[str, tuple[int | str, ...]]:
-        """Return the condition for rows of these messages, and maybe of others between them, with its bindings."""
+        """Return the condition for rows of these messages, and maybe of others beside them, with its bindings."""
         if len(sequences) == 1:
             [first] = [last] = sequences
         else:
             first, last = min(sequences, default=0), max(sequences, default=0)
         if last - first < 4 * len(sequences):
+            if first - 1 in self._done:
+                # Acks that come one by one go on: one statement reads for as many as were taken.
+                last += min(len(self._done), _AHEAD)
             return "consumer=? AND seq BETWEEN ? AND ?", (self._c.id, first, last)
         listed = f"[{','.join(map(str, sequences))}]"
         return "consumer=? AND seq IN (SELECT value FROM json_each(?))", (self._c.id, listed)
@@ -419,20 +424,20 @@ class Settlement:
         """Whether a delivery is of a deleted consumer of this name; a token that is not ours tells nothing."""
         return TOKEN_EPOCH <= ack.token <= self._c.token_floor
 
-    def _known(self, acks: Sequence[AckOp]) -> Known:
-        c = self._c
+    def _read(self, acks: Sequence[AckOp]) -> None:
+        c, done = self._c, self._done
         where, bindings = self._among([ack.seq for ack in acks])
         if c.config.ack_policy == "all":
             where, bindings = "consumer=? AND seq<=?", (c.id, max(ack.seq for ack in acks))
         rows = c.db.run(f"SELECT seq, dseq, subject, n FROM pending WHERE {where}", bindings).fetchall()
-        return {held.seq: held for held in decoded(_PendingRow, rows)}
+        self._held = {held.seq: held for held in decoded(_PendingRow, rows) if held.seq not in done}
 
-    def _one(self, ack: AckOp, known: Known) -> PeltonError | None:
-        found = known.get(ack.seq)
+    def _one(self, ack: AckOp) -> PeltonError | None:
+        found = self._held.get(ack.seq)
         if self._is_of_another(ack):
             return self._rejected(ack, _OF_ANOTHER)
         if found is None:
-            return self._one_removed(ack, known)
+            return self._one_removed(ack)
         if found.dseq != ack.consumer_seq and not ack.is_of_any:
             return self._rejected(ack, _REPLACED)
         after = AFTER_ACK[ack.kind]
@@ -441,7 +446,7 @@ class Settlement:
             return self._rejected(ack, _REPLACED)
         self._tell(ack, after, found.deliveries)
         if after in SETTLED:
-            self._settle(ack, known)
+            self._settle(ack)
         else:
             due = self._due(ack, after, found.deliveries)
             self._again.append((due, 1 + ack.cause if after == "due" else 0, self._c.id, ack.seq))
@@ -461,7 +466,7 @@ class Settlement:
         """Return when an unsettled message may be redelivered."""
         return later(self._now, ack.delay_ns) if after == "due" else due_after(self._c.config, deliveries, self._now)
 
-    def _one_removed(self, ack: AckOp, known: Known) -> PeltonError | None:
+    def _one_removed(self, ack: AckOp) -> PeltonError | None:
         """Check an ack of a message that is not pending: it may have left the stream while it was held."""
         c, key = self._c, (self._c.id, ack.seq)
         last = c.db.execute("SELECT dseq, n FROM pending_removed WHERE consumer=? AND seq=?", key).fetchone()
@@ -480,7 +485,7 @@ class Settlement:
             c.db.execute("UPDATE pending_removed SET due=? WHERE consumer=? AND seq=?", (due, *key))
             c.due, c.dirty = min(c.due, due), True
         elif c.config.ack_policy == "all":
-            self._settle_upto(ack, known)
+            self._settle_upto(ack)
         else:
             c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq=?", key)
         return None
@@ -508,16 +513,16 @@ class Settlement:
         taken = self._now - integer(due) + due_after(c.config, deliveries, 0)
         c.advise(AckSample(**self._names(ack, deliveries), ack_time=Duration.of_ns(max(taken, 0))))
 
-    def _settle(self, ack: AckOp, known: Known) -> None:
+    def _settle(self, ack: AckOp) -> None:
         if self._c.config.ack_policy == "all":
-            self._settle_upto(ack, known)
+            self._settle_upto(ack)
         else:
-            self._done[ack.seq] = known.pop(ack.seq).subject
+            self._done[ack.seq] = self._held.pop(ack.seq).subject
 
-    def _settle_upto(self, ack: AckOp, known: Known) -> None:
+    def _settle_upto(self, ack: AckOp) -> None:
         self._c.db.execute("DELETE FROM pending_removed WHERE consumer=? AND seq<=?", (self._c.id, ack.seq))
-        for seq in [seq for seq in known if seq <= ack.seq]:
-            self._done[seq] = known.pop(seq).subject
+        for seq in [seq for seq in self._held if seq <= ack.seq]:
+            self._done[seq] = self._held.pop(seq).subject
 
     def write(self) -> None:
         """Apply the acks that were taken; call it once."""

@@ -1,8 +1,8 @@
 """Pulls: an embedded one from its first attempt to its result, and those of a server's clients until they are filled.
 
-An embedded pull tries at once. If it finds nothing, it waits as a line of its own (``line.py``) until it gets messages,
-or expires. One of a consumer that had nothing the last time looks first, with a read: to ask again is no write. A pull
-of a priority group also keeps a row while it waits, so that pulls of other processes know of it (``turns.py``).
+An embedded pull tries at once. If it finds nothing, it waits as a line of its own (``line.py``). One of a consumer that
+had nothing the last time looks first, with a read: to ask again is no write. A pull of a priority group also keeps a
+row while it waits, so that pulls of other processes know of it (``turns.py``).
 
 **A client of a server asks once, gets messages one by one as they come, and is told how its pull ended.** So the pulls
 of a consumer stand in a line, whose task delivers each message to the pull whose turn it is (ADR-13). In a priority
@@ -59,10 +59,7 @@ _BATCH_BYTES: Final = 8 << 20
 
 
 class Found(msgspec.Struct, frozen=True):
-    """The result of one try; ``blocked``: no messages, because the next one is larger than the pull allows.
-
-    ``pin``: the pin of its group under which it was served.
-    """
+    """The result of one try, under the ``pin`` of its group; ``blocked``: the next message is larger than it allows."""
 
     messages: list[Delivered]
     blocked: bool = False
@@ -174,7 +171,9 @@ class Pulls:
 
     def deliver(self, one: WaitingPull, request: PullRequest, log: ConsumerLog, now: int, *, waited: bool) -> Found:
         """Deliver to a pull what there is; ``request`` is what it asks for now, ``waited``: it was tried before."""
-        check_pull(request, log.config, log.log.name)
+        if log.accepted is not request:
+            check_pull(request, log.config, log.log.name)
+            log.accepted = request
         if log.is_idle(now) and not waited:
             # It has expired, even if no sweep has removed it yet.
             raise api_error("JSConsumerNotFoundErr", stream=log.log.name, consumer=log.name)

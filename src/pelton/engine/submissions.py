@@ -79,8 +79,11 @@ def all_stored(answers: list[Answer]) -> list[PubAck]:
     return cast("list[PubAck]", answers)
 
 
-def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] | None:
-    """Store messages with one look at what takes them, if one stream takes all without a check; else None."""
+def store_plain(session: Session, messages: Sequence[Outgoing], apart_from: str = "") -> list[PubAck] | None:
+    """Store messages with one look at what takes them, if one stream takes all without a check; else None.
+
+    None also if that stream has the name ``apart_from``.
+    """
     routes = session.registry.routes
     if len(messages) == 1:
         [message] = messages
@@ -92,7 +95,7 @@ def store_plain(session: Session, messages: Sequence[Outgoing]) -> list[PubAck] 
             return None
         logs = routes.find_all(set(map(_subject_of, messages)))
         log = logs.pop() if len(logs) == 1 else None
-    if log is None or not session.registry.use(log).appender.is_plain:
+    if log is None or log.name == apart_from or not session.registry.use(log).appender.is_plain:
         return None
     now = session.now()
     make_ready(session, log, now, reads=False)
@@ -108,14 +111,14 @@ def _append_plain(session: Session, log: StreamLog, messages: Sequence[Outgoing]
 
 
 def make_ready(session: Session, log: StreamLog, now: int, *, reads: bool = True) -> None:
-    """Apply to a stream, before a write, what is due and what others have republished.
+    """Apply to a used stream, before a write, what is due and what others have republished.
 
     ``reads``: whether the write depends on what is stored; otherwise, much that has expired may be left to the next.
     """
     registry = session.registry
     if registry.republishers:
         session.dispatcher.catch_up(log)
-    if registry.use(log).state.is_overdue(now):
+    if log.state.is_overdue(now):
         # What is left of a roll-up is never the last of a subject: no condition of a message depends on it.
         if log.state.is_trimmed or (reads and log.state.ages):
             log.advance(now)
@@ -128,7 +131,7 @@ def make_ready(session: Session, log: StreamLog, now: int, *, reads: bool = True
 def _append(
     session: Session, log: StreamLog, messages: Sequence[Outgoing], now: int, *, until_refused: bool
 ) -> list[Answer]:
-    make_ready(session, log, now)
+    make_ready(session, session.registry.use(log), now)
     answers = session.staging.append_all(log, messages, now, until_refused=until_refused)
     if session.bus.has_subscriptions:
         pairs = zip(messages, answers, strict=False)
@@ -143,7 +146,7 @@ def _store_as_one(session: Session, messages: Sequence[Outgoing]) -> Answer:
     except PeltonError as error:
         return error
     now = session.now()
-    make_ready(session, log, now)
+    make_ready(session, session.registry.use(log), now)
     try:
         ack = append_atomic(session.db, log, messages, session.new_id(), now)
     except PeltonError as error:

@@ -33,7 +33,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, TypeVar
+from operator import attrgetter
+from typing import Any, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -72,6 +73,8 @@ from pelton.storage import (
 from pelton.storage.user_sql import Bindings
 from pelton.streams import Packed, is_bare, is_member
 
+_headers_of: Final = attrgetter("headers")
+
 
 class _OpenSettlement(msgspec.Struct, frozen=True):
     """Acks of one consumer that were checked, and are not written yet."""
@@ -102,11 +105,13 @@ class Operations:
 
     def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
         """Append all messages, or none; acks wait on if these go to another stream, which does not depend on them."""
-        if self._settling is not None and not self._is_sure(messages, apart_from=self._settling.stream):
-            self._settle_up()
-        stored = store_plain(self.session, messages)
+        settling = self._settling
+        stored = store_plain(self.session, messages, apart_from="" if settling is None else settling.stream)
         if stored is not None:
             return stored
+        if any(map(is_member, map(_headers_of, messages))):
+            raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
+        self._settle_up()
         if len(messages) <= 1 or self._is_sure(messages):
             return all_stored(store(self.session, messages, "until refused"))
         mark = self.mark()
@@ -137,11 +142,11 @@ class Operations:
         make_ready(self.session, log, now)
         log.appender.append_packed(packed, now, sums)
 
-    def _is_sure(self, messages: Sequence[Outgoing], apart_from: str = "") -> bool:
-        """Whether none of these messages can be refused, or goes to a stream."""
+    def _is_sure(self, messages: Sequence[Outgoing]) -> bool:
+        """Whether none of these messages can be refused."""
         registry = self.session.registry
         logs = registry.routes.find_all({message.subject for message in messages})
-        plain = all(log and log.name != apart_from and registry.use(log).appender.is_plain for log in logs)
+        plain = all(log and registry.use(log).appender.is_plain for log in logs)
         return plain and all(is_bare(message.headers) for message in messages)
 
     def ack(self, stream: str, name: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
@@ -197,6 +202,7 @@ class Operations:
         self.session.go_back(mark)
 
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 
@@ -254,7 +260,7 @@ class OpenTransaction:
             if keep and self._loss is not None:
                 raise self._loss
             return
-        self._do(lambda: operations.keep(mark) if keep else operations.go_back(mark))
+        self._do(operations.keep if keep else operations.go_back, mark)
 
     async def _commit(self, operations: Operations) -> None:
         try:
@@ -313,14 +319,12 @@ class OpenTransaction:
     # --- operations
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        if any(is_member(message.headers) for message in messages if message.headers is not None):
-            raise ConfigError("headers Nats-Batch-*: a transaction is stored as one without them; leave them out")
-        operations = await self._open_operations()
-        return self._do(lambda: operations.publish(messages))
+        operations = self._opened() or await self._open_operations()
+        return self._do(operations.publish, messages)
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
         operations = await self._open_operations()
-        return self._do(lambda: operations.publish_apart(messages))
+        return self._do(operations.publish_apart, messages)
 
     async def load(self, messages: Packed | Sequence[Outgoing], sums: PlacedSums = placed_sums) -> None:
         """Store many messages, or none, without holding them in memory.
@@ -330,19 +334,19 @@ class OpenTransaction:
         operations = await self._open_operations()
         operations.db.fold_on_commit(False)
         if isinstance(messages, Packed):
-            self._do(lambda: operations.load(messages, sums))
+            self._do(operations.load, messages, sums)
             return
-        self._do(lambda: operations.publish(messages))
+        self._do(operations.publish, messages)
         self._do(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        operations = await self._open_operations()
-        return self._do(lambda: operations.ack(stream, consumer, acks)) if acks else []
+        operations = self._opened() or await self._open_operations()
+        return self._do(operations.ack, stream, consumer, acks) if acks else []
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
         operations = await self._open_operations()
         try:
-            return self._do(lambda: operations.sql(statement, bindings))
+            return self._do(operations.sql, statement, bindings)
         except Refusal as refusal:
             raise sql_error(refusal, statement) from refusal
 
@@ -355,28 +359,29 @@ class OpenTransaction:
         """Read the store with the changes of the transaction."""
         operations = await self._open_operations()
         self._do(operations.flush)
-        return self._do(lambda: call(operations))
+        return self._do(call, operations)
 
     # --- one operation
 
     async def _open_operations(self) -> Operations:
         """Return the operations of the open transaction, opening it first if this is the first operation."""
-        self._check()
-        if self._operations is None:
-            operations = await self._writers.take(self)
-            self._operations = operations
+        operations = self._opened()
+        if operations is None:
+            operations = self._operations = await self._writers.take(self)
             self._deadline = self._writers.clock.monotonic() + self._timeout
             self._timer = self._writers.clock.call_later(self._timeout, self._expire)
             self._do(operations.began)
-        return self._operations
+        return operations
 
-    def _check(self) -> None:
+    def _opened(self) -> Operations | None:
+        """Return the operations if the transaction is open; raise if its caller may not use it."""
         self._check_owner()
         if self._operations is not None and self.is_late:
             self._expire()
         if self._loss is not None:
             raise self._loss
         self._writers.check()
+        return self._operations
 
     def _check_owner(self) -> Caller:
         if not self._marks or self._owner is None:
@@ -390,12 +395,12 @@ class OpenTransaction:
             )
         return self._owner
 
-    def _do(self, call: Callable[[], T]) -> T:
+    def _do(self, call: Callable[P, T], *values: P.args, **named: P.kwargs) -> T:
         """Do an operation; an error that is not a refusal loses the transaction."""
         operations = self._operations
         assert operations is not None
         try:
-            return call()
+            return call(*values, **named)
         except BaseException as error:
             if operations.writer.is_open and isinstance(error, (PeltonError, Refusal)):
                 raise

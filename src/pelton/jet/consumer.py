@@ -161,6 +161,10 @@ class Consumer:
         self.config: ConsumerConfig = info.config
         self._about = f"consumer {self.name!r} of stream {self.stream_name!r}"
         self._pins: dict[str, str] = {}
+        # The last pull and what it was asked for, with which configuration: most programs ask for the same each time.
+        self._asked: tuple[object, ...] = ()
+        self._asked_with = info.config
+        self._request = PullRequest()
         # Prefetched messages are traced when the program gets them.
         self._traces_fetches = True
 
@@ -194,19 +198,44 @@ class Consumer:
         it has lost the pin: it then stands by until it is pinned again. Raises ConfigError, ConsumerNotFoundError,
         PullRefusedError, BadRequestError.
         """
+        asked = (batch, timeout, max_bytes, no_wait, group, priority, min_pending, min_ack_pending, failover)
+        if asked != self._asked or self.config is not self._asked_with:
+            self._request = self._request_of(*asked)
+            self._asked, self._asked_with = asked, self.config
+        request = self._request
+        tracing = self._backend.tracing if self._traces_fetches else None
+        began = 0 if tracing is None else self._runtime.clock.now()
+        while True:
+            deliveries = await self._pull(request, on_pinned, on_unpinned)
+            if deliveries or no_wait or timeout is not None or request.expires_ns is None:
+                if deliveries and tracing is not None:
+                    tracing.on_received(deliveries, began)
+                return [Message(self._backend, delivered) for delivered in deliveries]
+
+    def _request_of(
+        self,
+        batch: int,
+        timeout: Seconds | None,
+        max_bytes: int,
+        no_wait: bool,
+        group: str,
+        priority: int,
+        min_pending: int,
+        min_ack_pending: int,
+        failover: Seconds,
+    ) -> PullRequest:
+        """Return the pull that :meth:`fetch` is asked for. Raises ConfigError."""
         about = self._about
-        if type(batch) is not int or batch < 1 or type(max_bytes) is not int or max_bytes < 0:
-            check_whole(about, "batch", batch, 1)
-            check_whole(about, "max_bytes", max_bytes)
-        if group != "" or priority != 0 or min_pending != 0 or min_ack_pending != 0:
-            check_text(about, "group", group)
-            check_whole(about, "priority", priority, None)
-            check_whole(about, "min_pending", min_pending)
-            check_whole(about, "min_ack_pending", min_ack_pending)
+        check_whole(about, "batch", batch, 1)
+        check_whole(about, "max_bytes", max_bytes)
+        check_text(about, "group", group)
+        check_whole(about, "priority", priority, None)
+        check_whole(about, "min_pending", min_pending)
+        check_whole(about, "min_ack_pending", min_ack_pending)
         # The consumer limits how long one pull may wait: to wait longer, pull again.
         longest = self.config.max_expires.ns or None
         is_pinned = self.config.priority_policy == "pinned_client"
-        request = PullRequest(
+        return PullRequest(
             batch=batch,
             max_bytes=max_bytes,
             expires_ns=longest if timeout is None else seconds_to_ns("timeout", timeout, about),
@@ -218,14 +247,6 @@ class Consumer:
             failover_ns=seconds_to_ns("failover", failover, about) if failover else 0,
             renew_ns=self.config.priority_timeout.ns // 2 if is_pinned else 0,
         )
-        tracing = self._backend.tracing if self._traces_fetches else None
-        began = 0 if tracing is None else self._runtime.clock.now()
-        while True:
-            deliveries = await self._pull(request, on_pinned, on_unpinned)
-            if deliveries or no_wait or timeout is not None or request.expires_ns is None:
-                if deliveries and tracing is not None:
-                    tracing.on_received(deliveries, began)
-                return [Message(self._backend, delivered) for delivered in deliveries]
 
     async def _pull(
         self,

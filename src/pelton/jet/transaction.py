@@ -79,7 +79,8 @@ class StreamsTransaction:
         ``options`` are the same. Raises what ``jet.publish`` raises: nothing is stored then, and the transaction may
         continue.
         """
-        subject, data = message_of(subject, data)
+        if type(subject) is not str or type(data) is not bytes:
+            subject, data = message_of(subject, data)
         message = Outgoing(subject, data, publish_block(options))
         return (await send(self._backend, [message], self._port().publish))[0]
 
@@ -113,17 +114,16 @@ class StreamsTransaction:
         for message in messages:
             if not isinstance(message, Message):
                 check_instance("transaction", "a message", message, Message, "give messages, not a list of them")
-        delivered = [message.delivered for message in messages]
-        consumers = [(one.stream, one.consumer) for one in delivered]
+        of_consumers: dict[tuple[str, str], list[Message]] = {}
+        for message in messages:
+            of_consumers.setdefault((message.delivered.stream, message.delivered.consumer), []).append(message)
         refused: list[PeltonError] = []
-        for consumer in dict.fromkeys(consumers):
-            mine = delivered
-            if consumers.count(consumer) < len(consumers):
-                mine = [one for one, its in zip(delivered, consumers, strict=True) if its == consumer]
-            acks = [ack_of(one, kind, delay_ns=delay_ns, reason=reason) for one in mine]
-            refused += filter(None, await settle(self._backend, mine, acks, self._port().ack))
-            for message, its in zip(messages, consumers, strict=True):
-                message.is_settled = message.is_settled or its == consumer
+        for mine in of_consumers.values():
+            delivered = [message.delivered for message in mine]
+            acks = [ack_of(one, kind, delay_ns=delay_ns, reason=reason) for one in delivered]
+            refused += filter(None, await settle(self._backend, delivered, acks, self._port().ack))
+            for message in mine:
+                message.is_settled = True
         if refused:
             raise refused[0]
 

@@ -283,7 +283,7 @@ class Caller:
         if self._loop is not None and threading.get_ident() == self._thread:
             task = asyncio.current_task(self._loop)
             if task is not None:
-                return _identity(task) == self.identity
+                return task is self.identity or _identity(task) == self.identity
         return owner() == self.identity
 
 

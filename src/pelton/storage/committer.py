@@ -8,21 +8,18 @@ and committed: syncs never overlap, and one sync covers all commits before it.
 
 Invariants:
 - Work is finished or failed exactly once, in the order of staging within a group.
-- Work raises before it changes anything, or the whole group is rolled back and each piece runs again alone: a
-  failing operation never makes its neighbours fail. Work therefore keeps no effect of ``run`` outside the
-  transaction.
-- After a failed sync nothing more is acknowledged (the kernel may have dropped the pages): the database
-is failed until it is opened again.
+- Work raises before it changes anything, or the whole group is rolled back and each piece runs again alone: no failing
+  operation makes its neighbours fail. So work keeps no effect of ``run`` outside the transaction.
+- After a failed sync nothing more is acknowledged (the kernel may have dropped the pages) until it is opened again.
 
 A small group is synced on the loop's own thread: a hop to another thread costs as much as a fast disk's sync.
 A large group, or a slow disk, is synced on the other thread. With too few CPUs a sync also takes long, because its
 thread waits for one; that time is not the disk's and does not count: on another thread all would wait twice.
 
 **SQLite's write lock: whose turn it is among all openers of a store, and how one waits.**
-SQLite's lock has no queue, so a connection tries again and again. Each try costs CPU and seldom comes at the
-right moment, so the pauses grow; a commit of another process ends a pause early. Whoever has waited for
-:data:`PRIORITY_AFTER_S` waits with priority. Of those, the one whose turn is next tries often: the others stand back,
-and look again now and then.
+SQLite's lock has no queue, so a connection tries again and again. Each try costs CPU and seldom comes at the right
+moment, so the pauses grow; a commit of another process ends a pause early. Whoever has waited for
+:data:`PRIORITY_AFTER_S` waits with priority. Of those, the one whose turn is next tries often; the others stand back.
 
 **Claims.** SQLite's lock goes to whoever tries at the right moment. A process that takes it again and again can keep
 another from it for seconds: the other only ever tries while the lock is held. For two threads of one process that is
@@ -32,10 +29,9 @@ So a connection that has waited for long *claims* the next turn, and all others 
 claim is kept, that of the longest wait. The claimant repeats it with each try; a claim that was not repeated for
 :data:`LAPSE_S` no longer counts, so a claimant that was stopped or killed delays the others by that and no longer.
 
-A claim is a courtesy. SQLite's own lock alone keeps transactions apart, so nothing depends on what is read here: two
-that claim in the same moment, a half-written claim, or an older Pelton that knows nothing of claims, cost some
-milliseconds. The times are seconds of the monotonic clock, which all processes of a machine share; a claim from a
-container with another clock is not a recent one, and so is ignored.
+A claim is a courtesy. SQLite's own lock alone keeps transactions apart: two that claim in the same moment, a
+half-written claim, or an older Pelton that knows nothing of claims, cost some milliseconds. The times are seconds of
+the monotonic clock of the machine; a claim from a container with another clock is not a recent one, and is ignored.
 """
 
 from __future__ import annotations
@@ -339,7 +335,7 @@ class Committer:
             self._runner, self._round_began = asyncio.current_task(), stopwatch()
         self._ran_now.add(work.durable)
         self.staged.append(work)
-        self._drain()
+        self._begin()
         return work not in self.staged
 
     def _runs_on(self) -> bool:
@@ -399,6 +395,13 @@ class Committer:
             return
         try:
             self._db.check()
+        except Fault as fault:
+            self._fail_all(fault)
+        else:
+            self._begin()
+
+    def _begin(self) -> None:
+        try:
             wait = self._lock.begin(self._loop.time())
         except Fault as fault:
             self._fail_all(fault)
@@ -538,8 +541,8 @@ class Committer:
                 self._timed_sync()
             except Fault as fault:
                 self._sync_failed(works, fault)
-                return
-            self._finish(works)
+            else:
+                self._finish(works)
             return
         self._syncing = True
         if self._thread is None:
@@ -558,26 +561,22 @@ class Committer:
         finally:
             # If the log is gone, report that as the reason instead.
             self._db.check_place()
-        cost = stopwatch() - start
-        if is_suspect:
-            cost = max(0.0, cost - (cpu_wait() - waited))
+        cost = max(0.0, stopwatch() - start - (cpu_wait() - waited if is_suspect else 0.0))
         self._sync_cost += 0.1 * (cost - self._sync_cost)
         if cost >= SLOW_SYNC_S:
             self._db.troubles.sync_took(cost)
 
     def _on_synced(self, works: list[Work], done: asyncio.Future[None]) -> None:
         self._syncing = False
-        error = done.exception()
-        if error is not None:
+        if (error := done.exception()) is not None:
             self._sync_failed(works, error)
             return
         self._finish(works)
         self._after_commit()
 
     def _sync_failed(self, works: list[Work], error: BaseException) -> None:
-        fault = (
-            error if isinstance(error, Fault) else Fault("failed", self._db.path, f"syncing the log failed ({error!r})")
-        )
+        text = f"syncing the log failed ({error!r})"
+        fault = error if isinstance(error, Fault) else Fault("failed", self._db.path, text)
         self._db.ending.end(fault)
         for work in [*works, *self._unsynced]:
             work.fail(fault)

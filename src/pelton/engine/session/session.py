@@ -463,13 +463,15 @@ class Session:
                     self.news.consumers.add((consumer.log.name, consumer.name))
                 consumer.flush()
         # Messages stored in one stream may be sourced into others.
-        while dirty := [log for log in registry.used if log.state.dirty]:
-            for log in dirty:
-                self.changed = True
-                log.appender.flush()
-                self.news.note(log, wanted=wanted)
-            if len(registry.used) == 1:
-                break
+        is_done = False
+        while not is_done:
+            is_done = True
+            for log in list(registry.used):
+                if log.state.dirty:
+                    self.changed = True
+                    log.appender.flush()
+                    self.news.note(log, wanted=wanted)
+                    is_done = len(registry.used) == 1
         for log in registry.used:
             effects = log.state.effects
             if effects.arrived or effects.known_removals != log.state.removals:
