@@ -113,6 +113,9 @@ def _creates(step: CreateConsumer, side: Side, engine: Engine) -> bool:
     if config.get("priority_policy", "none") != "none" and config.get("ack_policy", "explicit") != "explicit":
         # ADR-42 requires explicit acks; a server does not.
         return True
+    if engine.session.registry.routes.find(config.get("deliver_subject", "")) is not None:
+        # A server's streams store what is delivered to their subjects; ours only have sources.
+        return True
     consumer = engine.session.registry.consumers.by_name.get((side.real(step.stream), step.name))
     if consumer is None:
         return False
@@ -175,10 +178,12 @@ def _purges(step: steps.Purge, side: Side, engine: Engine) -> bool:
 
 
 def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
-    # A server moves a consumer with several filters past messages of all when those of one are purged.
+    # A server moves a consumer with several filters past messages of all when those of one are purged, and counts one
+    # with filters that began with the last message of each subject as if it still did.
     for (stream, _), consumer in engine.session.registry.consumers.by_name.items():
         hit = [is_subset(text, purged) for text in consumer.filters]
-        if stream == name and any(hit) and not all(hit):
+        last = bool(hit) and consumer.config.deliver_policy == "last_per_subject"
+        if stream == name and (last or (any(hit) and not all(hit))):
             return True
     return False
 

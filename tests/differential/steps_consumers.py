@@ -87,7 +87,7 @@ class Ack(Step):
             return None
         again = delivered.seq in side.settled[key]
         if self.kind in ("ack", "term"):
-            side.settled[key].add(delivered.seq)
+            side.settled[key].update(await self._settled(side, delivered))
         op = api.AckOp(
             kind=self.kind,  # type: ignore[arg-type]  # drawn from its words
             seq=delivered.seq,
@@ -97,6 +97,17 @@ class Ack(Step):
         answers = await side.jet.backend.ack(side.real(self.stream), self.consumer, (op,))
         # The second ack of a delivery is refused embedded and confirmed by a server; it changes nothing on either.
         return None if again else [type(answer).__name__ for answer in answers]
+
+    async def _settled(self, side: Side, delivered: api.Delivered) -> set[int]:
+        """Return what this ack settles: with ``ack_policy`` "all", all that came before it, too."""
+        key = side.real(self.stream), self.consumer
+        try:
+            info = await side.call(api.ConsumerInfoRequest(stream=key[0], name=key[1]))
+        except api.ApiError:
+            return {delivered.seq}
+        if info.config.ack_policy != "all":
+            return {delivered.seq}
+        return {one.seq for one in side.held[key].values() if one.consumer_seq <= delivered.consumer_seq}
 
 
 @dataclass(frozen=True, repr=False)

@@ -15,6 +15,22 @@ from tests.differential.steps_publish import Publish, PublishAtomic, PublishMany
 _S = {"subjects": ("s.>",)}
 _T = {"subjects": ("t.>",)}
 _FOUND: dict[str, list[Step]] = {
+    "what an ack of all before has settled": [
+        CreateStream(config=_S),
+        CreateConsumer(config={"ack_policy": "all"}),
+        PublishMany(messages=(("s.a", 0), ("s.a", 0))),
+        Fetch(),
+        Fetch(),
+        Ack(),
+        Ack(kind="nak", back=1),
+    ],
+    "what is left of the last of each subject": [
+        CreateStream(config=_S),
+        PublishMany(messages=(("s.a", 0), ("s.a", 0), ("s.a", 0))),
+        CreateConsumer(config={"deliver_policy": "last_per_subject", "filter_subject": ">"}),
+        Publish(size=0),
+        Purge(seq=3),
+    ],
     "what is republished, and then published": [
         CreateStream(config={**_S, "republish": {"src": "s.>", "dest": "t.>"}}),
         CreateStream(config=_T, name="T"),

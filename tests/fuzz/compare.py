@@ -68,7 +68,18 @@ KNOWN: Final = (
     ),
     *(
         Known("requests", *said, "a consumer that may be idle for an instant", ends=True, after=_BRIEF)
-        for said in (("Consumer Deleted|consumer not found", ""), ("", "Consumer Deleted|consumer not found"))
+        for said in (
+            ("Consumer Deleted|consumer not found", ""),
+            ("", "Consumer Deleted|consumer not found"),
+            ('"consumer_count": ', '"consumer_count": '),
+        )
+    ),
+    Known(
+        "requests",
+        '"republish": {"dest": "",',
+        '"republish": {"dest": ">",',
+        "an update makes nats-server republish to where it stores, for ever",
+        ends=True,
     ),
     Known(
         "requests",
