@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import pelton
 from pelton.api import ConfigError, StoreStandbyError
@@ -206,6 +207,49 @@ async def test_an_old_store_that_comes_back_is_told_and_an_interrupted_promotion
             await bucket.update("lock.door", held.value, lease.token)
         with pytest.raises(pelton.LockTimeoutError):
             await new.lock("door", ttl=5).acquire(timeout=0)
+
+
+async def test_a_follower_that_sleeps_through_the_promotion_deletes_nothing(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with pelton.open(pair.store) as jet, pair.writer() as writer, open_target(pair.standby) as there:
+        for name in ("orders", "returns"):
+            await jet.create_stream(name, subjects=[name])
+            await jet.publish(name, b"1")
+        await writer.turn()
+        await jet.delete_stream("orders")
+        backend: Any = writer._there.backend
+        publish, is_carried_out = backend.publish, asyncio.Event()
+
+        async def publish_late(subject: str, *rest: Any) -> Any:
+            if not subject.startswith("$PELTON.standby_delete"):
+                return await publish(subject, *rest)
+            # What was ordered before, as if the server had not come to it yet.
+            returns = await there.stream("returns")
+            created = f"NATS/1.0\r\nPelton-Created: {(await returns.info()).created}\r\n\r\n"
+            await there.update_stream(replace(config, republish=None))
+            await there.backend.publish(subject.replace("orders", "returns"), b"", created.encode())
+            promoting = asyncio.ensure_future(promote(pair.standby, ask_source=False))
+            while not await is_promoting(there):
+                pass
+            assert not promoting.done()
+            await there.delete_stream("returns")
+            await promoting
+            is_carried_out.set()
+            return await publish(subject, *rest)
+
+        config = (await there.stream("KV_pelton_standby")).config
+        monkeypatch.setattr(backend, "publish", publish_late)
+        with pytest.raises(StoreStandbyError, match="was promoted"):
+            await writer.turn()
+        assert is_carried_out.is_set()
+        assert (await (await there.stream("orders")).info()).state.messages == 1
+        # Nobody's publishes delete streams then.
+        assert (await there.stream("KV_pelton_standby")).config.republish is None
+
+
+async def is_promoting(jet: pelton.Jet) -> bool:
+    return b"promoting" in ((await (await jet.bucket("pelton_standby")).get("note")).value or b"")
 
 
 async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(pair: Pair) -> None:

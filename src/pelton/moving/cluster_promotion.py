@@ -2,7 +2,8 @@
 
 In this order; killed anywhere, it is done by doing it again:
 
-1. The note says that the standby is being promoted: from then on its follower writes nothing more.
+1. The note says that the standby is being promoted: from then on its follower writes nothing more. What it has ordered
+   the servers to delete is waited for.
 2. The old store is told, if it can be reached, and the rest of it is copied.
 3. Streams that are made from now on begin far above all fencing tokens that the old store can have given: those of the
    keys of exclusive queues are, and so are those of locks and elections. These get the leases that were held, as if
@@ -40,20 +41,24 @@ from pelton.connect import open as open_store
 from pelton.engine.host import public_error
 from pelton.jet import Stream
 from pelton.moving.cluster_standby import (
-    STANDBY,
     ClusterNote,
     ClusterWriter,
     KeptStream,
     StandbyBucket,
-    kept_name,
     open_target,
-    schedules_of,
     standby_bucket,
+)
+from pelton.moving.configs import (
+    STANDBY,
+    completed_config,
+    filler_of,
+    is_exclusive_on_file,
+    kept_name,
+    schedules_of,
     with_effect,
 )
-from pelton.moving.configs import completed_config, filler_of, is_exclusive_on_file
 from pelton.moving.continuing import place_consumer, with_first_token
-from pelton.moving.served_log import FollowedFile, check_source, followed_store, name_of, refreshed
+from pelton.moving.served_log import FollowedFile, check_source, followed_store, name_of, open_followed
 from pelton.queue.setup import EXCLUSIVE
 from pelton.runtime import Deadline, on_thread
 from pelton.storage import TOKEN_EPOCH, Fault
@@ -98,11 +103,13 @@ async def promote_on_cluster(address: str, *, key: Key | None, ask_source: bool,
             check_source(note.source, source)
         problem = "the old store was not asked" if note.state == "standby" else "it was interrupted before"
         await _claim(bucket, note)
+        await bucket.settle_orders()
         if ask_source and not note.is_whole:
             problem = await _complete(there, bucket, name, source or note.source, key)
         note = await bucket.read() or note
         await bucket.write(replace(note, is_whole=True))
         await _Promotion(there, bucket, note).run()
+        await bucket.take_orders(are_taken=False)
         await bucket.write(replace(note, state="store"))
     return Promoted(note, problem)
 
@@ -127,7 +134,7 @@ async def _complete(there: Jet, bucket: StandbyBucket, name: str, source: str, k
     except (Fault, OSError) as error:
         return f"the old store could not be reached: {error}"
     try:
-        async with refreshed(followed), open_store(followed.path, key=key, read_only=True) as here:
+        async with open_followed(followed), open_store(followed.path, key=key, read_only=True) as here:
             writer = ClusterWriter(here, there, followed, name, None)
             await writer.begin(is_promoting=True)
             deadline = Deadline(there.runtime.clock, _PATIENCE_S)

@@ -16,6 +16,11 @@ anew with larger sequences when the standby is promoted.
 
 **The note** is a bucket on the cluster: what the standby is, and for each stream its configuration and its consumers.
 Each turn writes it on the condition that nobody else has.
+
+**No stream is deleted by a follower that was stopped, and woken when the standby was the store.** A server has no
+condition for that. But it republishes what it stores: so the follower stores an *order* in the bucket, on the condition
+that nobody has written to it since it looked, and it is republished as the request to delete the stream. Whoever
+promotes has written to the bucket first, and waits for the orders that were stored before.
 """
 
 from __future__ import annotations
@@ -37,8 +42,11 @@ from pelton.api import (
     ConfigError,
     ConsumerInfo,
     ConsumerList,
+    MessageNotFoundError,
     MsgDelete,
+    MsgGet,
     Outgoing,
+    Republish,
     ServerPermissionError,
     ServerRefusedError,
     StoreBusyError,
@@ -51,7 +59,6 @@ from pelton.api import (
     StreamList,
     StreamNotFoundError,
     StreamState,
-    SubjectTransform,
     WrongLastSequenceError,
     headers,
 )
@@ -65,23 +72,36 @@ from pelton.connect import open as open_store
 from pelton.engine.host import public_error
 from pelton.engine.read_only_engine import ReadOnlyEngine
 from pelton.jet import Stream
-from pelton.jet.stream import AUDIT_STREAM, list_all
-from pelton.moving.configs import MARK, as_published, config_while_filling, filler_of, is_schedule
+from pelton.jet.stream import AUDIT_STREAM, list_all, subjects_of
+from pelton.moving.configs import (
+    APART,
+    FOLLOWERS,
+    STANDBY,
+    as_published,
+    filler_of,
+    is_schedule,
+    kept_name,
+    schedules_of,
+    standby_config,
+    without_effect,
+)
 from pelton.moving.continuing import unsettled_sequences
 from pelton.moving.copying import ClusterFiller, pages
-from pelton.moving.served_log import FollowedFile, followed_store, name_of, refreshed
-from pelton.runtime import on_thread, system_runtime
+from pelton.moving.served_log import FollowedFile, followed_store, name_of, open_followed
+from pelton.runtime import Deadline, on_thread, system_runtime
 from pelton.storage import Database, Fault
 from pelton.storage.standby import highest_token_floor, sum_of_last_seqs, uuid_of
 from pelton.storage.store_file import PROMOTING
 
 _log: Final = logging.getLogger("pelton.moving")
-STANDBY: Final = "pelton.standby"
-"""The metadata of a stream that belongs to a standby."""
 _BUCKET: Final = "pelton_standby"
+_NOTES: Final = f"KV_{_BUCKET}"
 _NOTE: Final = "note"
 _STREAM: Final = "stream."
-_PREFIX: Final = "$PELTON.standby."
+_ORDER: Final = "$PELTON.standby_delete."
+_CREATED: Final = "Pelton-Created"
+_ORDERED_S: Final = 5.0
+_LOOK_S: Final = 0.01
 _AT_ONCE: Final = 200
 # A turn holds a snapshot of the store, whose log grows meanwhile.
 _MOST_IN_A_TURN: Final = 20_000
@@ -123,37 +143,14 @@ class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
     consumers: tuple[KeptConsumer, ...]
 
 
-def kept_name(stream: str, *, is_apart: bool) -> str:
-    """Return the name of the stream of a standby that holds what a stream holds."""
-    return f"STANDBY_{stream}" if is_apart else stream
-
-
-def schedules_of(stream: str) -> str:
-    """Return the prefix of the subjects below which schedules wait."""
-    return f"$PELTON.schedules.{stream}."
-
-
-_NATS: Final = b"\r\nNats-"
-_INERT: Final = b"\r\nPelton-Kept-Nats-"
-
-
-def without_effect(block: bytes | None) -> bytes | None:
-    """Return headers of which a server makes nothing."""
-    return block and block.replace(_NATS, _INERT)
-
-
-def with_effect(block: bytes) -> bytes | None:
-    """Return the headers that were there before."""
-    return headers.without_headers(block, headers.EXPECTED_LAST_SEQUENCE).replace(_INERT, _NATS) or None
-
-
 # --- what a standby is, on its cluster
 
 
 class StandbyBucket:
     """The notes of a standby on a cluster. Writes raise StoreStandbyError if others have written meanwhile."""
 
-    def __init__(self, bucket: Bucket[bytes], name: str) -> None:
+    def __init__(self, jet: Jet, bucket: Bucket[bytes], name: str) -> None:
+        self._jet = jet
         self._bucket = bucket
         self._name = name
         self._revision = 0
@@ -201,6 +198,67 @@ class StandbyBucket:
         """Remove what is noted of a stream."""
         await self._bucket.purge(_key(stream))
 
+    # --- deleting streams, see above
+
+    async def take_orders(self, *, are_taken: bool) -> None:
+        """Let what is stored on the subjects of orders delete streams, or no longer."""
+        stream = await self._jet.stream(_NOTES)
+        if are_taken == (stream.config.republish is not None):
+            return
+        orders = Republish(src=_ORDER + "*", dest="$JS.API.STREAM.DELETE.{{wildcard(1)}}") if are_taken else None
+        subjects = (stream.config.subjects[0], *((_ORDER + "*",) if are_taken else ()))
+        await self._jet.update_stream(replace(stream.config, subjects=subjects, republish=orders))
+
+    async def delete(self, stream: str) -> None:
+        """Delete a stream, unless others have written since. Raises StoreStandbyError, StoreBusyError."""
+        assert self.note is not None
+        try:
+            created = (await (await self._jet.stream(stream)).info()).created
+        except StreamNotFoundError:
+            return
+        # Repeated, it might meet a stream that was made since.
+        if created != await self._ordered(stream):
+            await self.write(self.note)
+            block = headers.with_value(None, headers.EXPECTED_LAST_SEQUENCE, str(self._revision))
+            try:
+                await self._jet.backend.publish(_ORDER + stream, b"", headers.with_value(block, _CREATED, created))
+            except WrongLastSequenceError:
+                await self.check()
+                raise StoreBusyError(self._name, "another process has written to the notes of this standby") from None
+        await self._until_gone(stream)
+
+    async def _ordered(self, stream: str) -> str | None:
+        """Return when the stream was created that was to be deleted last."""
+        try:
+            request = MsgGet(stream=_NOTES, last_by_subj=_ORDER + stream)
+            found = (await self._jet.backend.call(request)).message
+        except MessageNotFoundError:
+            return None
+        return headers.first(found.hdrs or b"", _CREATED)
+
+    async def _until_gone(self, stream: str) -> None:
+        deadline = Deadline(self._jet.runtime.clock, _ORDERED_S)
+        while stream in await self._jet.stream_names():
+            if deadline.is_over:
+                raise StoreBusyError(
+                    self._name, f"its servers have not deleted stream {stream!r} yet; if they do not, delete it there"
+                )
+            await self._jet.runtime.clock.sleep(_LOOK_S)
+
+    async def settle_orders(self) -> None:
+        """Return when the servers have carried out all orders. Raises StoreBusyError."""
+        bucket = await self._jet.stream(_NOTES)
+        for subject in await subjects_of(bucket, _ORDER + "*"):
+            stream = subject.removeprefix(_ORDER)
+            try:
+                if (await (await self._jet.stream(stream)).info()).created != await self._ordered(stream):
+                    continue
+                await self._until_gone(stream)
+            except StreamNotFoundError:
+                pass
+            # Whoever has ordered that may have been killed since.
+            await self.forget(stream.removeprefix(APART))
+
 
 def _key(stream: str) -> str:
     return _STREAM + stream.encode().hex()
@@ -217,7 +275,7 @@ async def standby_bucket(there: Jet, name: str, *, num_replicas: int | None = No
         if num_replicas is None:
             raise ConfigError(f"{name!r} is no standby: `pelton copy SOURCE {name} --follow` makes one") from None
         bucket = await there.create_bucket(_BUCKET, replicas=num_replicas, description="a standby, by pelton copy")
-    return StandbyBucket(bucket, name)
+    return StandbyBucket(there, bucket, name)
 
 
 # --- following
@@ -240,24 +298,7 @@ class _Appender(ClusterFiller):
             elif self._kept.is_apart:
                 block = without_effect(block)
         block = headers.with_value(block, headers.EXPECTED_LAST_SEQUENCE, str(after))
-        return Outgoing(f"{_PREFIX}{self._stream.name}.{subject}", data, block)
-
-
-def standby_config(kept: KeptStream, state: StreamState) -> StreamConfig:
-    """Return the configuration of the stream of a standby: without limits, and nothing happens by itself."""
-    config = config_while_filling(kept.config, state, to_cluster=True)
-    name = kept_name(config.name, is_apart=kept.is_apart)
-    subject = f"{_PREFIX}{name}.>"
-    metadata = {key: value for key, value in config.metadata.items() if key != MARK}
-    return replace(
-        config,
-        name=name,
-        subjects=(subject,),
-        subject_transform=SubjectTransform(src=subject, dest=">"),
-        retention="limits" if config.retention == "interest" else config.retention,
-        allow_msg_ttl=config.allow_msg_ttl and not kept.is_apart,
-        metadata=metadata | {STANDBY: "standby"},
-    )
+        return Outgoing(f"{FOLLOWERS}{self._stream.name}.{subject}", data, block)
 
 
 class ClusterWriter:
@@ -295,6 +336,7 @@ class ClusterWriter:
         note = ClusterNote(source=self.source.name, uuid=self.uuid) if found is None else found
         if note.state != "store":
             await bucket.write(replace(note, source=self.source.name, num_replicas=replicas))
+            await bucket.take_orders(are_taken=True)
         self._kept, self._bucket = await bucket.streams(), bucket
         return bucket
 
@@ -345,7 +387,7 @@ class ClusterWriter:
         replicas = self._bucket.note.num_replicas
         for info in await list_all(self._here.backend, StreamList(), attrgetter("streams")):
             name = info.config.name
-            if name in (AUDIT_STREAM, f"KV_{_BUCKET}") or self._is_left_out(info):
+            if name in (AUDIT_STREAM, _NOTES) or self._is_left_out(info):
                 continue
             consumers = tuple([one async for one in self._consumers(name)])
             is_apart = name in apart and name.startswith("KV_")
@@ -401,7 +443,10 @@ class ClusterWriter:
     async def _copy_of(self, info: StreamInfo, kept: KeptStream) -> tuple[Stream, int]:
         """Return the stream of the standby, and its last sequence."""
         name = kept_name(info.config.name, is_apart=kept.is_apart)
-        before, config = self._kept.get(info.config.name), standby_config(kept, info.state)
+        before, config = (
+            self._kept.get(info.config.name),
+            standby_config(kept.config, info.state, is_apart=kept.is_apart),
+        )
         if before is not None and (before.created, before.is_apart) != (kept.created, kept.is_apart):
             # It was deleted, and is another one now.
             await self._delete(info.config.name)
@@ -418,6 +463,10 @@ class ClusterWriter:
                 "delete it there, or follow with another cluster or account"
             )
         if before is not None and before.config != kept.config:
+            assert self._bucket is not None
+            assert self._bucket.note is not None
+            # Nobody has promoted it meanwhile.
+            await self._bucket.write(self._bucket.note)
             await self._there.update_stream(replace(config, first_seq=copy.config.first_seq))
         if (last := self._lasts.get(name)) is None:
             last = (await copy.info()).state.last_seq
@@ -476,12 +525,8 @@ class ClusterWriter:
     async def _delete(self, name: str) -> None:
         """Delete a stream of the standby, which the store has no longer."""
         assert self._bucket is not None
-        assert self._bucket.note is not None
         kept = self._kept[name]
-        # Nobody has promoted it meanwhile.
-        await self._bucket.write(self._bucket.note)
-        with suppress(StreamNotFoundError):
-            await self._there.delete_stream(kept_name(name, is_apart=kept.is_apart))
+        await self._bucket.delete(kept_name(name, is_apart=kept.is_apart))
         await self._bucket.forget(name)
         del self._kept[name]
         self._states.pop(name, None)
@@ -510,7 +555,7 @@ async def follow_on_cluster(
     while True:
         try:
             async with (
-                refreshed(followed_store(source, secret, name)) as followed,
+                open_followed(followed_store(source, secret, name)) as followed,
                 open_store(followed.path, key=key, read_only=True) as here,
                 open_target(target) as there,
             ):

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, headers
+from pelton.api import Duration, StoredMessage, StreamConfig, StreamState, SubjectTransform, headers
 from pelton.api.times import SECOND
 from pelton.queue.setup import EXCLUSIVE, KEYS, RECORDS
 from pelton.streams.publish_checks import seconds_of
@@ -73,6 +73,35 @@ def config_while_filling(config: StreamConfig, state: StreamState, *, to_cluster
     )
 
 
+STANDBY: Final = "pelton.standby"
+"""The metadata of a stream that belongs to a standby on a cluster."""
+APART: Final = "STANDBY_"
+FOLLOWERS: Final = "$PELTON.standby."
+"""The prefix of the subjects on which the streams of a standby take messages, before the stream's name."""
+
+
+def kept_name(stream: str, *, is_apart: bool) -> str:
+    """Return the name of the stream of a standby that holds what a stream holds."""
+    return f"{APART}{stream}" if is_apart else stream
+
+
+def standby_config(config: StreamConfig, state: StreamState, *, is_apart: bool) -> StreamConfig:
+    """Return the configuration of the stream of a standby: without limits, and nothing happens by itself."""
+    config = config_while_filling(config, state, to_cluster=True)
+    name = kept_name(config.name, is_apart=is_apart)
+    subject = f"{FOLLOWERS}{name}.>"
+    metadata = {key: value for key, value in config.metadata.items() if key != MARK}
+    return replace(
+        config,
+        name=name,
+        subjects=(subject,),
+        subject_transform=SubjectTransform(src=subject, dest=">"),
+        retention="limits" if config.retention == "interest" else config.retention,
+        allow_msg_ttl=config.allow_msg_ttl and not is_apart,
+        metadata=metadata | {STANDBY: "standby"},
+    )
+
+
 def completed_config(config: StreamConfig, unfinished: StreamConfig, *, to_cluster: bool, marked: bool) -> StreamConfig:
     """Return what an unfinished copy is changed to; ``marked``: it still has something to be done."""
     target = final(config, to_cluster=to_cluster)
@@ -95,7 +124,7 @@ def losses(config: StreamConfig, *, to_cluster: bool) -> Iterator[str]:
         yield f"stream {name}: the queue's keys are kept in records, as on a cluster; attempts begin at 1 again"
 
 
-# --- the headers of a stored message, when it is published again. Pure
+# --- the headers of a stored message, when it is published again
 
 # What held when it was published, and what only the server may say that stores it: where it comes from.
 _DROPPED: Final = ("Nats-Expected-", headers.STREAM_SOURCE, headers.SCHEDULER, headers.SCHEDULE_NEXT)
@@ -113,6 +142,25 @@ def as_published(message: StoredMessage) -> bytes | None:
         return message.hdrs or None
     block = headers.without_headers(message.hdrs, *_DROPPED)
     return None if block == _EMPTY else block
+
+
+def schedules_of(stream: str) -> str:
+    """Return the prefix of the subjects below which schedules wait."""
+    return f"$PELTON.schedules.{stream}."
+
+
+_NATS: Final = b"\r\nNats-"
+_INERT: Final = b"\r\nPelton-Kept-Nats-"
+
+
+def without_effect(block: bytes | None) -> bytes | None:
+    """Return headers of which a server makes nothing."""
+    return block and block.replace(_NATS, _INERT)
+
+
+def with_effect(block: bytes) -> bytes | None:
+    """Return the headers that were there before."""
+    return headers.without_headers(block, headers.EXPECTED_LAST_SEQUENCE).replace(_INERT, _NATS) or None
 
 
 def has_expired(message: StoredMessage, config: StreamConfig, now: int) -> bool:

@@ -393,7 +393,7 @@ def followed_store(address: str, key: bytes | None, standby: str, *, is_promotin
 
 
 @asynccontextmanager
-async def refreshed(followed: FollowedFile) -> AsyncGenerator[FollowedFile]:
+async def open_followed(followed: FollowedFile) -> AsyncGenerator[FollowedFile]:
     """Let it be read in the block."""
     try:
         await on_thread(lambda _: followed.refresh())
