@@ -358,3 +358,53 @@ async def test_what_comes_after_a_jump_counts_from_then(stage: Stage, seconds: f
     assert (await unique.enqueue(repair, "once")).id == handle.id
     stage.runtime.clock.advance(2)
     assert not (await unique.enqueue(repair, "once")).duplicate
+
+
+@jobs.job(max_attempts=1)
+async def durable(context: pelton.JobContext, how: str) -> str:
+    if "undo" in how:
+        await context.on_failure(running.now.append, "undone")
+    if "sleep" in how:
+        await context.step("before", running.now.append, "before")
+        await context.sleep(600)
+        return "awake"
+    child = await context.call(repair, "called") if "call" in how else ""
+    return child + await context.wait_for("approved", str, timeout=600, default="nobody")
+
+
+@pytest.mark.parametrize("jumps", [(DAY,), (-DAY,), (DAY, -DAY), (-3600, DAY)])
+@pytest.mark.parametrize("how", ["sleep", "sleep undo", "wait", "wait undo", "call and wait"])
+async def test_a_durable_function_waits_as_long_as_it_was_asked_to(
+    stage: Stage, jumps: tuple[float, ...], how: str
+) -> None:
+    running.end.set()
+    one, other = stage.queues
+    handle = await one.options(key="a").enqueue(durable, how)
+    await one.work(until_idle=True, handle_signals=False)
+    for seconds in jumps:
+        stage.jump(seconds)
+        stage.runtime.clock.advance(598 / len(jumps))
+        for queue in (other, one):
+            await queue.work(until_idle=True, handle_signals=False)
+        assert (await handle.info()).state in ("scheduled", "waiting")
+    stage.runtime.clock.advance(3)
+    await other.work(until_idle=True, handle_signals=False)
+    outcome = await handle.outcome(timeout=1)
+    called = "called" * ("call" in how)
+    assert (outcome.attempt, outcome.value()) == (1, "awake" if "sleep" in how else f"{called}nobody")
+    assert running.now == ["before"] * ("sleep" in how)
+
+
+@pytest.mark.parametrize("seconds", [DAY, -DAY])
+@pytest.mark.parametrize("ends", ["signal", "cancel"])
+async def test_a_durable_function_is_woken_though_the_clock_has_jumped(stage: Stage, seconds: float, ends: str) -> None:
+    one, other = stage.queues
+    handle = await one.options(key="a").enqueue(durable, "wait undo")
+    await one.work(until_idle=True, handle_signals=False)
+    stage.jump(seconds)
+    await (handle.send("approved", "yes") if ends == "signal" else handle.cancel())
+    stage.jump(-seconds / 2)
+    await other.work(until_idle=True, handle_signals=False)
+    outcome = await handle.outcome(timeout=1)
+    assert outcome.state == ("completed" if ends == "signal" else "cancelled")
+    assert running.now == ([] if ends == "signal" else ["undone"])
