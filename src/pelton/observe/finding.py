@@ -240,8 +240,8 @@ class _Wait(NamedTuple):
 
 
 async def _wait_of(jet: Jet, names: QueueNames, job: JobInfo, known: Attempt | None) -> _Wait:
-    if known is not None and job.waits_for is not None:
-        wait, until = job.waits_for, f", until {moment_text(job.due)}" if job.due else ""
+    if known is not None and (wait := job.waits_for) is not None:
+        until = f", until {moment_text(wait.until)}" if wait.until else ""
         return _Wait(f"{known.waits.removeprefix('it waits for ')}, since {moment_text(wait.since)}{until}")
     if known is not None and job.state == "stuck":
         return _Wait(f"a worker whose code can take it: {known.waits}")

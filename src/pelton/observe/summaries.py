@@ -321,6 +321,10 @@ _SAID: Final = {
     "called": "called job {} ended",
     "event": "published {}",
     "signal": "was sent signal {}",
+    "changed": "takes new code: {}",
+    "fixed": "was given {}()",
+    "undo": "registered undo {}",
+    "undone": "called undo {}",
 }
 
 
@@ -331,7 +335,7 @@ def history_lines(history: Iterable[JobStep]) -> list[tuple[int, str, str]]:
         is_late = one.kind == "received" and not one.seq
         said = "received no signal {} in time" if is_late else _SAID[one.kind]
         detail = f"until {moment_text(one.until)}" if one.until else ""
-        if one.value != NOTHING:
+        if one.value != NOTHING and one.kind != "undo":
             detail = bytes(one.value).decode(errors="replace")
         found.append((one.at, said.format(one.name), detail))
     return found

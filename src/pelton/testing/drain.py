@@ -1,19 +1,44 @@
-"""Running a queue's jobs in tests: at once as they are enqueued, or when the test says so."""
+"""Running a queue's jobs in tests: at once as they are enqueued, when the test says so, or anew from their history."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from threading import Event
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from pelton.api import Cancel, ConfigError, Discard, JobCancelledError, RetryJob, Snooze
+import msgspec
+
+from pelton.api import (
+    Cancel,
+    ConfigError,
+    Delivered,
+    Discard,
+    JobArgumentsError,
+    JobCancelledError,
+    Outgoing,
+    RetryJob,
+    Snooze,
+)
 from pelton.api.times import Seconds
+from pelton.connect import open as open_store
 from pelton.engine import Engine
-from pelton.queue import Queue
+from pelton.queue import Job, JobContext, Jobs, Queue
+from pelton.queue.model.naming import QueueNames, decode_key, token_of
 from pelton.queue.model.options import seconds
+from pelton.queue.model.records import AttemptRecords
+from pelton.queue.model.states import NOTHING, Envelope, Finish, JobStep, StepRecord
+from pelton.queue.run.attempt import ProgressNotes
+from pelton.queue.run.steps import JobSteps
+from pelton.queue.run.undo import JobUndone
 from pelton.runtime.loop_thread import loop_threads
-from pelton.testing.clock import ManualClock, in_background
+from pelton.testing.clock import ManualClock, in_background, manual_runtime
+
+if TYPE_CHECKING:
+    from pelton.observe import JobDetails
+    from pelton.queue.registry import QueueContext
 
 # What a job raises to say how it continues: decisions, not mistakes.
 _DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
@@ -129,3 +154,154 @@ async def _raise(queue: Queue, errors: dict[str, BaseException]) -> None:
     ]
     if raised:
         raise BaseExceptionGroup(f"jobs of queue {queue.name!r} raised", raised)
+
+
+# --- a history that is replayed
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a function does with the history of a job: made by :func:`replay`."""
+
+    next: tuple[str, ...]
+    """What it does that the history has not, in order, up to the first thing whose result is not known."""
+    has_returned: bool = False
+    """Whether it came to its end."""
+    value: Any = None
+    """What it returned then."""
+
+
+class _History(msgspec.Struct, kw_only=True):
+    """What is replayed, as ``pelton jobs show --json`` writes it."""
+
+    id: str
+    job: str
+    key: str = ""
+    attempt: int = 0
+    enqueued_at: int = 0
+    arguments: msgspec.Raw = NOTHING
+    history: Sequence[JobStep] = ()
+
+
+_history: Final = msgspec.json.Decoder(_History).decode
+_LONGEST_NAP_S: Final = 1.0
+
+
+class _ReplayedSteps(JobSteps):
+    """The steps of a job that is started to look at: as if it was undone, it ends at what is not remembered."""
+
+    def __init__(self, queue: QueueContext, job: Any, told: _History) -> None:
+        super().__init__(queue, None, job, _LONGEST_NAP_S, lambda *_: None)  # type: ignore[arg-type]  # nobody holds it
+        self._done, self._sent = _known(told, queue.names)
+        self.next: list[str] = []
+
+    async def _known(self, subject: str, what: str) -> StepRecord | None:
+        if self._done is not None and (sent := self._sent.get(subject)) is not None:
+            self._done[subject] = sent
+        return await super()._known(subject, what)
+
+    def check_order(self, what: str) -> None:
+        """Note something new; raise JobArgumentsError if it comes before what was done, by whatever code."""
+        self.next.append(what)
+        undoing, self.records.undoing = self.records.undoing, None
+        try:
+            super().check_order(what)
+        finally:
+            self.records.undoing = undoing
+
+    async def keep(self, *messages: Outgoing) -> None:
+        """Store nothing."""
+
+    async def make_sure(self) -> None:
+        """Nobody else has it."""
+
+    def stop(self, *_: object) -> NoReturn:
+        self.check_order("its transaction")
+        raise JobUndone
+
+    def check_end(self) -> None:
+        """Raise JobArgumentsError if the function has not come to all that is remembered."""
+        self.check_order("its end")
+        if missing := self.undo.missing(self._done or {}):
+            names = ", ".join(sorted(decode_key(subject.split(".")[6]) for subject in missing))
+            raise JobArgumentsError(self.records.envelope.job, f"it does not register undo {names}", is_stored=True)
+
+
+async def replay(history: JobDetails | str | bytes, function: Callable[..., Any]) -> Replay:
+    """Start the async ``function`` of a job with what a job in production remembers; return what it would do next.
+
+    ``history``: what ``pelton jobs show QUEUE ID --json`` writes, or `observe.job_with_details` returns. Steps, sleeps,
+    signals, calls and `JobContext.changed` answer from it, and at the first thing that it does not have, the function
+    ends; no step is called, nothing is stored. What the function raises is raised: JobArgumentsError also if it does
+    something new before what was done, ends before that, calls another job, or does not take the arguments;
+    JobResultError for a value of another type. Raises ConfigError.
+    """
+    told = _told(history)
+    job = function if isinstance(function, Job) else Jobs().job(name=told.job)(function)
+    if not (job.is_async and job.context_parameter):
+        raise ConfigError(f"replay of job {told.job!r}: its function has to be async and take a JobContext")
+    runtime = manual_runtime()
+    # Its sleeps are over.
+    runtime.clock.set_wall(max([runtime.clock.now(), *(max(one.at, one.until) + 1 for one in told.history)]))
+    async with open_store("memory:", runtime=runtime) as jet:
+        queue = (await jet.queue("replay" if job.queue is None else job.queue.name))._context
+        records = _records_of(told, queue.names)
+        leased: Any = type("_Leased", (), {"records": records})
+        steps = _ReplayedSteps(queue, leased, told)
+        notes = partial(ProgressNotes, queue, told.id, asyncio.get_running_loop())
+        context = JobContext(records, steps.stop, lambda: steps, notes, None, lambda: jet, lambda: None)
+        arguments = {**job.arguments.decode(records.envelope.args), job.context_parameter: context}
+        try:
+            value = await job.hooks.around(job.function, context, is_async=True)(**arguments)
+        except JobUndone:
+            return Replay(next=tuple(steps.next))
+        finally:
+            context.close()
+        steps.check_end()
+        return Replay(next=tuple(steps.next[:-1]), has_returned=True, value=value)
+
+
+def _told(history: JobDetails | str | bytes) -> _History:
+    if not isinstance(history, str | bytes):
+        arguments = msgspec.Raw(history.arguments or NOTHING)
+        job = history.job
+        told = _History(
+            id=job.id, job=job.job, key=job.key, attempt=job.attempt, enqueued_at=job.enqueued_at, arguments=arguments,
+            history=history.history,
+        )  # fmt: skip
+    else:
+        try:
+            told = _history(history)
+        except msgspec.MsgspecError as error:
+            raise ConfigError(f"replay: give what 'pelton jobs show QUEUE ID --json' writes ({error})") from None
+    if told.arguments == NOTHING:
+        raise ConfigError(f"replay: job {told.id} has ended, and remembers nothing; take one that has not")
+    return told
+
+
+def _records_of(told: _History, names: QueueNames) -> AttemptRecords:
+    delivered = Delivered(
+        names.free_subject, 1, told.enqueued_at, None, b"", 1, max(told.attempt, 1) + 1, 0, names.jobs, "replay", 1
+    )
+    envelope = Envelope(job=told.job, args=told.arguments, key=told.key)
+    return AttemptRecords(
+        names, "replay", delivered, int, int, told.id, max(told.attempt, 1), envelope, undoing=Finish("cancelled")
+    )
+
+
+def _known(told: _History, names: QueueNames) -> tuple[dict[str, StepRecord], dict[str, StepRecord]]:
+    """Return what a job remembers, by subject, and as what it will remember the signals that it has not received."""
+    known, sent, last = dict[str, StepRecord](), dict[str, StepRecord](), dict[str, tuple[int, int]]()
+    for one in told.history:
+        if one.kind == "received":
+            last[one.name] = one.number, one.seq or last.get(one.name, (0, 0))[1]
+        if one.kind != "signal":
+            tokens = (token_of(one.name), one.number) if one.number else (token_of(one.name),)
+            record = StepRecord(result=one.value, until=one.until, seq=one.seq, code=one.code)
+            known[names.memory_subject(told.id, one.kind, *tokens)] = record
+    for one in told.history:
+        number, seq = last.get(one.name, (0, 0))
+        if one.kind == "signal" and one.seq > seq:
+            last[one.name] = number + 1, one.seq
+            subject = names.memory_subject(told.id, "received", token_of(one.name), number + 1)
+            sent[subject] = StepRecord(result=one.value, seq=one.seq)
+    return known, sent

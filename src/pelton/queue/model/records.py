@@ -128,7 +128,8 @@ class PutOff(msgspec.Struct, frozen=True):
 
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
     scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` and ``wanted`` as of
-    `PutOffDelivery`. ``is_stuck``: the worker's code has not what it needs. ``undo``: how it ends when that is undone.
+    `PutOffDelivery`; ``until`` when it waits for that, in wall nanoseconds, 0: for ever. ``is_stuck``: the worker's
+    code has not what it needs. ``undo``: how it ends when that is undone.
     """
 
     delay: float | None
@@ -139,6 +140,7 @@ class PutOff(msgspec.Struct, frozen=True):
     signal: str = ""
     is_given: bool = True
     wanted: int = 0
+    until: int = 0
     is_stuck: bool = False
     undo: Finish | None = None
 
@@ -218,8 +220,12 @@ TOO_LATE: Final = _finish("too late", "its time to live was over before a worker
 _encode: Final = msgspec.json.Encoder().encode
 
 
-LONGEST_WAIT_S: Final = 300 * 86_400.0
-"""How long a job is given back at most: also one that sleeps, or that waits for ever."""
+LONGEST_SLEEP_S: Final = 300 * 86_400.0
+LONGEST_WAIT_S: Final = 25 * 86_400.0
+"""How long a job that sleeps or waits is given back at most; then it starts, and goes on waiting.
+
+The record of its attempts, by which a signal finds it, is kept for 30 days.
+"""
 _PUT_OFF_S: Final = 0.5
 _LONGEST_PUT_OFF_S: Final = 15.0
 _LONGEST_ERROR: Final = 1024
@@ -520,7 +526,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         if delay is None:
             delay = min(_PUT_OFF_S * 2 ** min(known.returned, 10), _LONGEST_PUT_OFF_S)
         retry_at = now + int(delay * 1e9)
-        until, signal = retry_at if delay < LONGEST_WAIT_S else 0, "" if why.signal == CALLS else decode_key(why.signal)
+        signal = "" if why.signal == CALLS else decode_key(why.signal)
         record = msgspec.structs.replace(
             known, returned=known.returned + 1, retry_at=retry_at,
             waits=why.reason[:_LONGEST_ERROR],
@@ -528,7 +534,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             sleeps=why.began,
             limit="" if why.limit is None else why.limit.name,
             put_off=self._put_off_for(why),
-            waits_for=SignalWait(signal, now, until) if why.signal not in ("", CANCEL) else None,
+            waits_for=SignalWait(signal, now, why.until) if why.signal not in ("", CANCEL) else None,
             is_stuck=why.is_stuck,
             undo=why.undo or known.undo,
         )  # fmt: skip

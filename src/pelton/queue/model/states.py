@@ -358,7 +358,8 @@ class JobStep(msgspec.Struct, frozen=True, kw_only=True):
     """What a job that has not ended remembers, or was sent: a line of its history. Times in wall nanoseconds.
 
     ``kind`` is `step`, `sleep`, `wait` or `received` (of a signal), `call` or `called` (of a job that has ended),
-    `event` (it was published) or `signal` (it was sent).
+    `event` (it was published), `signal` (it was sent), `changed` (new code is used), `fixed` (such as the
+    time that it asked for), `undo` or `undone`.
     """
 
     kind: str
@@ -371,9 +372,11 @@ class JobStep(msgspec.Struct, frozen=True, kw_only=True):
     until: int = 0
     """When a sleep or a wait ends."""
     seq: int = 0
-    """Which signal was received; 0 for none in time."""
+    """Which signal was sent, or received; 0 for none in time."""
     value: msgspec.Raw = NOTHING
     """As JSON: the result, the signal, or what was published."""
+    code: str = ""
+    """Which code of its function has done it; empty where that does several things at once."""
 
 
 class WorkerInfo(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):

@@ -21,7 +21,7 @@ from pelton.api import ConfigError, JobArgumentsError, JobFailedError, Outgoing,
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import QueueWithJobs, announce_messages, ring
 from pelton.queue.job_message import JobMessage
-from pelton.queue.model.naming import CALLS, QueueNames, decode_key
+from pelton.queue.model.naming import CALLS, CANCEL, QueueNames, decode_key
 from pelton.queue.model.options import whole
 from pelton.queue.model.records import job_id_in
 from pelton.queue.model.states import NOTHING, FlowPlace, JobStep, StepRecord, decode_outcome, decode_step
@@ -41,7 +41,9 @@ _encode: Final = msgspec.json.Encoder().encode
 _OUTCOME_S: Final = 0.5
 # With a bound on how many are enqueued at a time, it starts again when this part of them has ended.
 _REFILL: Final = 4
-_REMEMBERED: Final = ("step", "sleep", "wait", "received", "call", "called", "event")
+_REMEMBERED: Final = (
+    "step", "sleep", "wait", "received", "call", "called", "event", "changed", "fixed", "undo", "undone",
+)  # fmt: skip
 _NOT_OF_CALLS: Final = ("unique", "id", "idempotency_key")
 
 
@@ -129,9 +131,10 @@ class JobCalls:
                 raise value
         if all(end is not None for end in ends):
             return values
-        if self._steps.records.undoing is not None:
-            await self._steps.undo.stop("")
         waits = [one for one, end in zip(calls, ends, strict=True) if end is None]
+        if self._steps.records.undoing is not None:
+            self._steps.check_order(f"the call of {waits[0].call.job!r}")
+            await self._steps.undo.stop("")
         new = [one for one in waits if one not in begun]
         begins = new[: max(room - (len(waits) - len(new)), 0)]
         if await self._begin(begins, known):
@@ -238,7 +241,7 @@ class JobCalls:
 
     def _home_of(self, call: JobCall) -> QueueContext:
         """Return the queue of a called job: its own, or that of its caller for one of a `Jobs`. Raises ConfigError."""
-        if call.queue is None or call.queue.name == self._queue.name:
+        if call.queue is None or call.queue.name == self._queue.name or self._steps.records.undoing is not None:
             return self._queue
         home = call.queue._enqueuer.queue if isinstance(call.queue, QueueWithJobs) else None
         if home is None or home.backend is not self._queue.backend:
@@ -283,8 +286,10 @@ async def history_of(stream: Stream, names: QueueNames, job_id: str) -> list[Job
         async for one in stored:
             kind, *tokens = one.subject.removeprefix(names.memory_subject(job_id, "")).split(".")
             name, number = decode_key(tokens[0]) if tokens else "", tokens[1] if len(tokens) > 1 else ""
-            if kind == "signal" and name != CALLS:
-                step = StepRecord(result=msgspec.Raw(one.data or NOTHING))
+            if tokens and tokens[0] in (CALLS, CANCEL):
+                continue
+            if kind == "signal":
+                step = StepRecord(result=msgspec.Raw(one.data or NOTHING), seq=one.seq)
             elif kind in _REMEMBERED:
                 step = decode_step(one.data)
             else:
@@ -298,6 +303,7 @@ async def history_of(stream: Stream, names: QueueNames, job_id: str) -> list[Job
                     until=step.until,
                     seq=step.seq,
                     value=step.result,
+                    code=step.code,
                 )
             )
     return found

@@ -56,7 +56,7 @@ from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
-from pelton.queue.model.records import LONGEST_WAIT_S, AttemptRecords, PutOff
+from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import last_messages
@@ -298,7 +298,8 @@ class JobSteps:
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.signals_of(self.records.id, signal),
         }
         delay = LONGEST_WAIT_S if left is None else min(left, LONGEST_WAIT_S)
-        why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given, wanted=wanted)
+        until = record.until
+        why = PutOff(delay, reason, began=True, signal=signal, is_given=is_given, wanted=wanted, until=until)
         self._fall_asleep(why, [Outgoing(subject, _encode(record), headers.encode(condition))])
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
@@ -344,7 +345,7 @@ class JobSteps:
     async def sleep(self, duration: Seconds, name: str) -> None:
         """Return when the time is over: here, or in a later delivery."""
         what = f"job {self.records.id}: the seconds of sleep()"
-        if (limit := seconds(what, duration)) > LONGEST_WAIT_S:
+        if (limit := seconds(what, duration)) > LONGEST_SLEEP_S:
             raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
         self._sleeps += 1
         subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
@@ -365,9 +366,11 @@ class JobSteps:
             return
         if self.records.has_undo:
             # By whoever cancels it.
-            await self.wait_on("it sleeps", CANCEL, subject, StepRecord(until=until, by=self.by), 0, left)
+            await self.wait_on(
+                "it sleeps", CANCEL, subject, self._with_code(StepRecord(until=until, by=self.by)), 0, left
+            )
         kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self.by))]
-        self._fall_asleep(PutOff(left, "it sleeps", began=True), kept)
+        self._fall_asleep(PutOff(min(left, LONGEST_WAIT_S), "it sleeps", began=True), kept)
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
 
@@ -521,8 +524,10 @@ class JobSteps:
             raise
 
     def _message(self, subject: str, record: StepRecord) -> Outgoing:
-        code = self._code if self._task is asyncio.current_task() else ""
-        return Outgoing(subject, _encode(msgspec.structs.replace(record, code=code)))
+        return Outgoing(subject, _encode(self._with_code(record)))
+
+    def _with_code(self, record: StepRecord) -> StepRecord:
+        return msgspec.structs.replace(record, code=self._code if self._task is asyncio.current_task() else "")
 
     def _check(self) -> None:
         if self._held.is_doubtful(self._job):

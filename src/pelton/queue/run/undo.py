@@ -118,7 +118,7 @@ class JobUndo:
 
     # --- undoing
 
-    def _missing(self, known: dict[str, StepRecord]) -> set[str]:
+    def missing(self, known: dict[str, StepRecord]) -> set[str]:
         """Return the subjects of what earlier attempts have registered, and this one has not."""
         return _undo_records(known) - {self._subject("undo", one.key) for one in self._registered}
 
@@ -129,7 +129,7 @@ class JobUndo:
             if (failure := (_failures(known[record].result) or {}).get(subject)) is not None:
                 raise _error_of(*failure)
         for _ in range(_TURNS):
-            if not self._missing(known):
+            if not self.missing(known):
                 break
             await asyncio.sleep(0)
         raise JobUndone
@@ -142,7 +142,7 @@ class JobUndo:
         except (JobUndone, Exception) as error:
             why = describe(error)
         known = await self._steps.known_steps()
-        missing = self._missing(known)
+        missing = self.missing(known)
         if missing and records.attempt < _PATIENCE * rules.max_attempts:
             return Again(_AGAIN_S, f"{finish.error}; undoing it, its function does not come as far as before: {why}")
         left = [f"{len(missing)} undos were not found: {why}"] if missing else []
