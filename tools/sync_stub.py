@@ -124,6 +124,8 @@ def stub() -> str:
     for name, face in faces.items():
         if name in twins:
             parts.append(_class(source_of(face), imports))
+        elif name == "JobContext":
+            parts.append(_class(pelton.JobContext, imports).replace(f"class {name}:", f"class {name}(RunContext):"))
         elif hasattr(face, "__wrapped__"):
             parts.append(_function(face.__wrapped__, imports))
         else:
@@ -195,6 +197,9 @@ def _function(function: Callable[..., Any], imports: Imports) -> str:
         for parameter in signature.parameters.values()
     ]
     returned = _annotation(signature.return_annotation, module, imports)
+    if returned.startswith("Coroutine[") and function.__name__ != "__call__":
+        # Only a job's own function stays what it is.
+        returned = _Verbatim(returned.removeprefix("Coroutine[Any, Any, ")[:-1])
     text = str(signature.replace(parameters=parameters, return_annotation=returned))
     name = FACES.get(function.__name__, function.__name__)
     return f"def {name}{text}: ..."

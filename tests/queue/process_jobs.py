@@ -6,7 +6,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
 
 import pelton
 from pelton.queue import JobContext
@@ -163,3 +168,100 @@ async def work(path: str) -> None:
 
 if __name__ == "__main__":
     asyncio.run(work(sys.argv[1]))
+
+
+def add_line(path: str, line: str) -> str:
+    with open(path, "a") as file:
+        file.write(f"{line}\n")
+    return f"{line} {os.getpid()} {threading.get_ident()}"
+
+
+def decline(path: str) -> None:
+    add_line(path, "declined")
+    raise HomemadeError("no seats")
+
+
+class HomemadeError(Exception):
+    """One that a job catches."""
+
+
+@dataclass
+class Decision:
+    by: str
+
+
+@jobs.job
+async def child(n: int) -> list[int]:
+    if n < 0:
+        raise pelton.PermanentJobError("less than nothing")
+    return [n]
+
+
+def saga(context: JobContext, path: str, how: str) -> Any:
+    # Its blocking face, which is slow to import, has the types.
+    verbs: Any = context
+    add_line(path, "start")
+    here = f"{os.getpid()} {threading.get_ident()}"
+    first = verbs.step("first", add_line, path, "first")
+    assert verbs.changed("second")
+    verbs.on_failure(add_line, path, "undo first")
+    try:
+        verbs.step("declined", decline, path)
+    except HomemadeError:
+        verbs.on_failure(add_line, path, line="undo declined")
+    verbs.publish("quote", [first, verbs.now().isoformat(), verbs.random(), str(verbs.uuid())])
+    verbs.sleep(0.01)
+    try:
+        decision = verbs.wait_for("approved", Decision)
+    except Exception as error:
+        add_line(path, f"except Exception catches {error!r}")
+        raise
+    except BaseException:
+        if how == "swallows":
+            return "not waited for"
+        raise
+    assert isinstance(decision, Decision)
+    with suppress(pelton.SignalTimeoutError):
+        verbs.wait_for("never", timeout=0)
+    assert verbs.wait_for("never", timeout=0, default="none") == "none"
+    called = verbs.call(child, 1).value()
+    several = verbs.gather(*(verbs.call(child.options(priority=n), n) for n in range(3)), at_once=2)
+    failed = verbs.gather(verbs.call(child, -1), return_exceptions=True)
+    last = verbs.step("last", add_line, path, "last")
+    if how == "fails":
+        raise pelton.PermanentJobError("no weather")
+    return [decision.by, called, several, type(failed[0]).__name__, last == f"last {here}"]
+
+
+saga_on_thread = jobs.job(name="saga_on_thread", max_attempts=2, backoff=FAST)(saga)
+saga_in_process = jobs.job(name="saga_in_process", process=True, max_attempts=2, backoff=FAST)(saga)
+
+
+def die(path: str) -> int:
+    add_line(path, "x")
+    if os.path.getsize(path) < 4:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return os.getpid()
+
+
+@jobs.job(process=True, max_attempts=2, backoff=FAST)
+def dies_in_step(context: JobContext, path: str) -> bool:
+    verbs: Any = context
+    return bool(verbs.step("die", die, path) == os.getpid())
+
+
+def forks(context: JobContext) -> list[object]:
+    verbs: Any = context
+    if not (pid := os.fork()):
+        try:
+            verbs.step("in a copy", int)
+        except pelton.JobError:
+            os._exit(7)
+        os._exit(8)
+    with ThreadPoolExecutor(4) as pool:
+        values = list(pool.map(lambda n: verbs.step(f"step {n}", int, n), range(8)))
+    return [os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), values]
+
+
+forks_on_thread = jobs.job(name="forks_on_thread")(forks)
+forks_in_process = jobs.job(name="forks_in_process", process=True)(forks)

@@ -281,6 +281,8 @@ INTERNAL: Final = frozenset(
         "Job.own_queue",
         "JobDefinition.call_of",
         "JobDefinition.call_with",
+        "CalledJob.blocks",
+        "JobContext.call_of",
         "JobContext.close",
         "JobContext.end",
         "JobContext.emitted_messages",

@@ -38,6 +38,8 @@ _OPTIONS: Final[dict[str, dict[str, Any]]] = {
 __all__ = [name for name in pelton.__all__ if name != "sync"]
 globals().update({name: getattr(import_module(room), name) for name, room in pelton._ROOM_OF.items()})
 globals().update({name: derive(getattr(pelton, name), **_OPTIONS.get(name, {})) for name in _DERIVED.split()})
+# What a plain function is given, in either world.
+JobContext: Final = import_module("pelton.queue.run.blocking").BlockingContext
 
 
 @functools.wraps(connect.open)

@@ -183,10 +183,12 @@ async def test_names_are_used_once_and_results_are_checked(queue: Queue) -> None
     assert "name of a step" in third.error
 
 
-async def test_steps_are_for_async_jobs(queue: Queue) -> None:
+async def test_transactions_are_for_async_jobs(queue: Queue) -> None:
+    async def nothing(tx: Transaction) -> None: ...
+
     @queue.job(max_attempts=1)
     def job(context: JobContext) -> None:
-        context.step("one", int).close()
+        context.transaction_step("one", nothing).close()
 
     handle = await job.enqueue()
     await drain(queue)

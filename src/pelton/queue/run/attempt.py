@@ -28,6 +28,7 @@ from pelton.queue.job import AsyncJob, Job, blocking
 from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.registry import BatchJob
+from pelton.queue.run.blocking import BlockingContext, ChildRequests, VerbRunner
 from pelton.queue.run.children import ChildTimeout, child_call
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs, log_job
@@ -140,6 +141,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     env: AttemptEnv
     context: JobContext | None = None
+    # Of a plain function that asks for its context.
+    verbs: VerbRunner | None = None
     interrupted: bool = False
     cancelled: JobCancelledError | None = None
     asleep: tuple[PutOff, Sequence[Outgoing]] | None = None
@@ -170,6 +173,7 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     def interrupt(self) -> None:
         """Do not start the job, or cancel it if possible: a job on a thread keeps running."""
         self.interrupted = True
+        self._end_waits()
         if self._task is not None:
             self._task.cancel()
 
@@ -180,14 +184,22 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         self.cancelled = cancelled
         if self.context is not None:
             self.context.cancel(cancelled)
+        self._end_waits()
         if self._task is not None:
             self._task.cancel()
 
     def fall_asleep(self, why: PutOff, kept: Sequence[Outgoing]) -> None:
         """End the attempt, and give the job back until it wakes."""
         self.asleep = why, kept
-        if self._task is not None:
+        # A child is used again.
+        if not self._end_waits() and self._task is not None:
             self._task.cancel()
+
+    def _end_waits(self) -> bool:
+        """End the verbs of a plain function, and begin no more; return whether it is one."""
+        if self.verbs is not None:
+            self.verbs.close()
+        return self.verbs is not None
 
     @property
     def leaves_traces(self) -> bool:
@@ -229,14 +241,14 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         except BaseException as error:  # whatever a job raises is its outcome
             if env.copies.is_one:
                 env.copies.end(error)
-            if self.context is not None and self.context.steps is not None:
+            if self.context is not None:
                 await self.context.steps.look_for_undo()
             return self._conclude_error(error)
         finally:
             self._task = None
         if env.copies.is_one:
             env.copies.end(None)
-        return None if self.on_thread else self._end_with(self.undone, result)
+        return None if self.on_thread else self.conclude(result, None)
 
     def _conclude_error(self, error: BaseException) -> Ended | None:
         if isinstance(error, asyncio.CancelledError):
@@ -272,8 +284,13 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     def conclude(self, result: object, error: BaseException | None) -> Ended | None:
         """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
+        if self._end_waits() and isinstance(error, asyncio.CancelledError) and not self.interrupted:
+            error = self.cancelled or error
+        if self.verbs is not None and self.asleep is not None and not (self.cancelled or self.interrupted):
+            # Also if it has caught what ends it.
+            return self._gone_to_sleep(*self.asleep)
         if error is None:
-            return self._end_with(None, result)
+            return self._end_with(self.undone, result)
         if not self.on_thread and (isinstance(error, GeneratorExit) or is_interrupt(error)):
             raise error
         if isinstance(error, asyncio.CancelledError) and self.interrupted:
@@ -381,6 +398,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             _UNTRACED if tracing is None or self.context is None else tracing.running(self.context)
         )
         if not (job.is_async or job.in_process):
+            if self.records.undoing is not None and self.context is not None:
+                function = partial(self._undo_on_thread, job, function)
             self.on_thread = True
             env.threads.run(self, partial(self._call_on_thread, function, arguments, span))
             return None
@@ -396,10 +415,14 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     def _context(self, job: Job[Any, Any], tracing: Tracing | None) -> JobContext:
         env, records, loop = self.env, self.records, asyncio.get_running_loop()
-        return JobContext(
+        kind: Callable[..., JobContext] = JobContext
+        if not job.is_async:
+            self.verbs = VerbRunner(loop)
+            kind = partial(BlockingContext, verbs=self.verbs)
+        return kind(
             records,
             partial(self._transaction, job) if job.is_async else None,
-            partial(JobSteps, env.queue, env.held, self, env.longest_nap, self.fall_asleep) if job.is_async else None,
+            partial(JobSteps, env.queue, env.held, self, env.longest_nap, self.fall_asleep),
             partial(ProgressNotes, env.queue, records.id, loop),
             tracing,
             partial(env.jet_for, is_async=job.is_async, loop=loop),
@@ -409,9 +432,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     async def _call_in_time(
         self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]
     ) -> object:
-        if self.records.undoing is not None and self.context is not None and self.context.steps is not None:
-            undo = self.context.steps.undo
-            self.undone = await undo.run(self.records.undoing, job.rules, partial(function, **arguments))
+        if self.records.undoing is not None and self.context is not None:
+            self.undone = await self._undo(job, function, arguments)
             return None
         limit = None if job.in_process else job.rules.timeout
         if limit is None:
@@ -432,7 +454,26 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     ) -> object:
         with span:
             self.begin()
-            return function(**arguments)
+            try:
+                return function(**arguments)
+            except BaseException:
+                if (context := self.context) is not None and self.verbs is not None:
+                    self.verbs.run(lambda: context.steps.look_for_undo(), is_last=True)
+                raise
+
+    def _undo_on_thread(self, job: Job[Any, Any], function: Callable[..., object], **arguments: Any) -> None:
+        """Start a function on its thread, and undo there what it has registered."""
+        assert self.verbs is not None
+        self.undone = self.verbs.run(lambda: self._undo(job, function, arguments))
+
+    async def _undo(self, job: Job[Any, Any], function: Callable[..., Any], arguments: dict[str, Any]) -> AfterAttempt:
+        assert self.records.undoing is not None
+        assert self.context is not None, "it has a memory"
+        steps = self.context.steps
+        if self.on_thread:
+            function = partial(steps.on_thread, function, (), arguments)
+            arguments = {}
+        return await steps.undo.run(self.records.undoing, job.rules, partial(function, **arguments))
 
     async def _call_child(self, job: Job[Any, Any], **_arguments: Any) -> object:
         """Call a function in a child process, which decodes its arguments; return its result, still encoded.
@@ -453,8 +494,17 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
             if (context := self.context) is not None:
                 context.progress(told.fraction, told.note)
 
+        call = child_call(job, records)
+        asked = None
+        if isinstance(self.context, BlockingContext):
+
+            async def undo(registered: bytes) -> None:
+                left = partial(env.held.seconds_left, self)
+                await env.children.run(msgspec.structs.replace(call, undo=registered), tell, left, None)
+
+            asked = ChildRequests(self.context, undo).answer
         try:
-            reply = await env.children.run(child_call(job, records), tell, begin, limit)
+            reply = await env.children.run(call, tell, begin, limit, asked)
         except ChildTimeout:
             assert limit is not None, "or there is none"
             raise JobTimeoutError(records.id, job.name, limit) from None

@@ -11,7 +11,7 @@ another version of its function waits for a worker that has that.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Callable, Generator, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final, Generic, NoReturn, TypeVar
 
@@ -50,19 +50,34 @@ _NOT_OF_CALLS: Final = ("unique", "id", "idempotency_key")
 class CalledJob(Generic[R_co]):
     """A job that a running job calls: await it for its value. Made by `JobContext.call`."""
 
-    __slots__ = ("_calls", "call", "is_detached", "number")
+    __slots__ = ("_calls", "_gather", "call", "is_detached", "number")
 
-    def __init__(self, calls: JobCalls, call: JobCall, number: int) -> None:
+    def __init__(self, calls: JobCalls | None, call: JobCall, number: int) -> None:
         self._calls = calls
         self.call: JobCall = call
         self.number: int = number
         self.is_detached: bool = False
+        # Of a plain function.
+        self._gather: Callable[..., Any] | None = None
 
     def __repr__(self) -> str:
         return f"<CalledJob {self.number} {self.call.job!r}>"
 
     def __await__(self) -> Generator[Any, None, R_co]:
+        if self._calls is None:
+            raise ConfigError(f"{self!r} is not awaited in a plain function: take its value()")
         return self._calls.value(self).__await__()
+
+    def blocks(self, gather: Callable[..., Any]) -> None:
+        """Have it called by :meth:`value`; for the worker."""
+        self._gather = gather
+
+    def value(self) -> R_co:
+        """Call the job, and return its value: in a plain function, an async one awaits the call. Raises as that."""
+        if self._gather is None:
+            raise ConfigError(f"{self!r} is awaited in an async function: it has its value() in a plain one")
+        value: R_co = self._gather(self)[0]
+        return value
 
     def detach(self) -> CalledJob[R_co]:
         """Let the job go on if its caller ends before it: otherwise it is cancelled then."""

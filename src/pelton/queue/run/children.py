@@ -22,6 +22,7 @@ import threading
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -34,9 +35,18 @@ from pelton.api.tracing import Tracing
 from pelton.queue.job import JobDefinition
 from pelton.queue.job_message import JobArguments
 from pelton.queue.model.options import JobRules
-from pelton.queue.model.records import describe, trace
-from pelton.queue.model.states import FlowPlace, JobProgress
-from pelton.queue.run.context import JobContext
+from pelton.queue.model.states import NOTHING, FlowPlace, JobProgress
+from pelton.queue.run.blocking import (
+    AGAIN,
+    RAISED,
+    RETURNED,
+    BlockingContext,
+    CallBack,
+    ask_worker,
+    error_of,
+    pickle_error,
+)
+from pelton.queue.run.calls import CalledJob
 from pelton.queue.run.slots import Copies, flush
 from pelton.runtime import SystemClock, until_ended
 
@@ -49,8 +59,7 @@ if TYPE_CHECKING:
 CALLED: Final = b"C"
 READY: Final = b"B"
 TOLD: Final = b"P"
-RETURNED: Final = b"R"
-RAISED: Final = b"E"
+ASKED: Final = b"A"
 _encode: Final = msgspec.json.Encoder().encode
 # What a message is, the number of its call, and the process of the child.
 HEAD: Final = struct.Struct("!cQQ")
@@ -75,6 +84,8 @@ class ChildCall(msgspec.Struct, frozen=True, kw_only=True):
     enqueued_at: int
     token: int
     meta: dict[str, str]
+    # What undoes a step, with its arguments, pickled: only that is called.
+    undo: bytes = b""
 
 
 class ChildReply(msgspec.Struct, frozen=True):
@@ -82,10 +93,6 @@ class ChildReply(msgspec.Struct, frozen=True):
 
     result: msgspec.Raw
     emitted: list[Outgoing]
-
-
-class ChildTraceback(Exception):  # noqa: N818 - it only shows where an error was raised
-    """Where a job raised an error in its child process, as text: the cause of that error."""
 
 
 _decode: Final = msgspec.json.Decoder(ChildCall).decode
@@ -103,6 +110,40 @@ class ChildLine:
         self._place = self._looked_up()
         # A job may tell its progress on several threads.
         self._lock = threading.Lock()
+        # One question at a time, which may be asked by what another one calls.
+        self._asking = threading.RLock()
+        self._answers = 0
+
+    def ask(self, number: int, question: bytes, call: Callable[[], bytes] | None) -> tuple[bytes, bytes]:
+        """Ask the worker, and return the kind of its answer, and the answer; ``call`` is called whenever it says so.
+
+        Raises CancelledError once the call with this number has ended.
+        """
+        if self.copies.is_one:
+            raise JobError("a process that a job has forked is none of its worker's: it can't use the job's context")
+        with self._asking:
+            if number != self._answers:
+                raise asyncio.CancelledError
+            self.send(ASKED, number, question)
+            failed: BaseException | None = None
+            while True:
+                data = self._connection.recv_bytes()
+                kind, answer = data[:1], data[HEAD.size :]
+                if kind != CALLED or call is None:
+                    break
+                try:
+                    self.send(RETURNED, number, call())
+                except BaseException as error:  # whoever asks gets it
+                    failed = error
+                    self.send(RAISED, number, pickle_error(error))
+            if kind == AGAIN and failed is not None:
+                raise failed
+            return kind, answer
+
+    def answering(self, number: int) -> None:
+        """Let the call with this number ask; 0: none."""
+        with self._asking:
+            self._answers = number
 
     def receive(self) -> tuple[int, bytes]:
         """Return the number of the next call, and the call. Raises EOFError and OSError at the end."""
@@ -143,12 +184,13 @@ class ChildNotes:
         """Do nothing: the worker stores it."""
 
 
-class ChildContext(JobContext):
-    """The context of a job in a child process: without steps, transactions, and word from the worker."""
+class ChildContext(BlockingContext):
+    """The context of a job in a child process: without transactions, and word from the worker."""
 
-    __slots__ = ()
+    __slots__ = ("_ask_worker",)
 
-    def __init__(self, call: ChildCall, notes: ChildNotes) -> None:
+    def __init__(self, call: ChildCall, notes: ChildNotes, ask: Callable[..., tuple[bytes, bytes]]) -> None:
+        self._ask_worker = ask
         for name in ("queue", "worker", "id", "job", "key", "attempt", "last_error", "enqueued_at", "token", "meta"):
             setattr(self, name, getattr(call, name))
         self._emitted = []
@@ -158,8 +200,18 @@ class ChildContext(JobContext):
         self._stopping = False
         self._cancelled = None
         self._open_transaction = self._state = self._jet = None
-        self._steps = self._make_steps = self._make_notes = None
+        self._steps = self._make_notes = None
         self._notes = notes
+
+    def _ask(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return ask_worker(self._ask_worker, name, args, kwargs)
+
+    def call(self, job: Any, /, *args: Any, **kwargs: Any) -> CalledJob[Any]:
+        call = job.bind(*args, **kwargs)
+        number = self._ask("call", (call.job, call.args, call.options, call.meta), {})
+        called: CalledJob[Any] = CalledJob(None, call, number)
+        called.blocks(self.gather)
+        return called
 
 
 def child_main(connection: Connection) -> None:
@@ -202,18 +254,26 @@ def _end_with_parent() -> None:
 def _answer(call: ChildCall, number: int, line: ChildLine) -> tuple[bytes, bytes]:
     try:
         job = function_of(call.module, call.function, call.job)
-        context = ChildContext(call, ChildNotes(line, number))
+        if call.undo:
+            function, args, kwargs = pickle.loads(call.undo)
+            _await_begin(line, number)
+            function(*args, **kwargs)
+            return RETURNED, _encode(ChildReply(NOTHING, []))
+        context = ChildContext(call, ChildNotes(line, number), partial(line.ask, number))
         arguments = job.arguments.decode(call.args)
         if job.context_parameter:
             arguments[job.context_parameter] = context
         # What a new child imports first does not count.
         _await_begin(line, number)
+        line.answering(number)
         result = job.function(**arguments)
         line.copies.end(None)
         return RETURNED, _encode(ChildReply(job.results.encode(result), context.emitted_messages()))
     except BaseException as error:  # whatever a job raises is its outcome
         line.copies.end(error)
-        return RAISED, _pickle(error)
+        return RAISED, pickle_error(error)
+    finally:
+        line.answering(0)
 
 
 def _await_begin(line: ChildLine, number: int) -> None:
@@ -254,19 +314,6 @@ def function_of(module: str, path: str, name: str) -> JobDefinition[Any, Any]:
     return JobDefinition(None, found, name, JobRules(), JobArguments(name, found))
 
 
-def _pickle(error: BaseException) -> bytes:
-    where = trace(error)
-    if isinstance(error, Exception):
-        try:
-            data = pickle.dumps((error, where))
-            pickle.loads(data)
-        except BaseException:  # its class may be local, or its constructor unusual
-            pass
-        else:
-            return data
-    return pickle.dumps((JobError(describe(error)), where))
-
-
 T = TypeVar("T")
 
 _reply: Final = msgspec.json.Decoder(ChildReply).decode
@@ -279,6 +326,8 @@ _clock: Final = SystemClock()
 Told = Callable[[JobProgress], None]
 Begin = Callable[[], float]
 """Called on a thread as the last thing before a job begins; returns for how many seconds it may."""
+Asked = Callable[[bytes, CallBack], tuple[bytes, bytes]]
+"""Answers what a child asks, on a thread: returns the kind of the answer, and that."""
 
 
 class ChildTimeout(Exception):  # noqa: N818 - its caller says what has taken too long
@@ -323,22 +372,34 @@ class JobChild:
         """Wait for the end of a child that dies, and return its exit code: negative for a signal; None: it lives."""
         return self._process.exitcode if self._gone.wait(_PATIENCE_S) else None
 
-    def call(self, data: bytes, told: Told, begin: Begin) -> tuple[bytes, bytes]:
+    def call(self, data: bytes, told: Told, begin: Begin, asked: Asked | None = None) -> tuple[bytes, bytes]:
         """Run a job, and return the kind of its answer, and the answer; ``begin`` is called before its function is.
 
         Raises what that raises, EOFError or OSError if the child dies.
         """
         self._calls += 1
-        self._here.send_bytes(HEAD.pack(CALLED, self._calls, self._process.pid) + data)
+        self._say(CALLED, data)
+        return self._hear(told, begin, asked)
+
+    def _hear(self, told: Told, begin: Begin, asked: Asked | None) -> tuple[bytes, bytes]:
+        def call_back() -> tuple[bytes, bytes]:
+            self._say(CALLED)
+            return self._hear(told, begin, asked)
+
         while True:
             kind, answer = self._next_of(self._calls)
             if kind == TOLD:
                 told(_told(answer))
             elif kind == READY:
                 until = _clock.boottime() + begin()
-                self._here.send_bytes(HEAD.pack(CALLED, self._calls, self._process.pid) + UNTIL.pack(until))
+                self._say(CALLED, UNTIL.pack(until))
+            elif kind == ASKED and asked is not None:
+                self._say(*asked(answer, call_back))
             else:
                 return kind, answer
+
+    def _say(self, kind: bytes, data: bytes = b"") -> None:
+        self._here.send_bytes(HEAD.pack(kind, self._calls, self._process.pid) + data)
 
     def _next_of(self, number: int) -> tuple[bytes, bytes]:
         """Return what comes next of the answer to a call; what anything but this child says, or to others, is not."""
@@ -415,7 +476,9 @@ class JobChildren:
         self._idle: list[JobChild] = []
         self._executor: ThreadPoolExecutor | None = None
 
-    async def run(self, call: ChildCall, told: Told, begin: Begin, within: float | None) -> ChildReply:
+    async def run(
+        self, call: ChildCall, told: Told, begin: Begin, within: float | None, asked: Asked | None = None
+    ) -> ChildReply:
         """Run a job in a child for ``within`` seconds at most; if that is cancelled or too slow, the child is killed.
 
         Its time begins with the function: before, a new child starts, and imports it, which may take a minute more.
@@ -433,7 +496,7 @@ class JobChildren:
             clock.on_begin()
             return left
 
-        answering = self._on_thread(child.call, _encode(call), told, on_begin)
+        answering = self._on_thread(child.call, _encode(call), told, on_begin, asked)
         try:
             async with clock.limit():
                 kind, answer = await asyncio.shield(answering)
@@ -450,7 +513,7 @@ class JobChildren:
                 ) from None
             if not has_begun and child.was_idle:
                 # It was dead before it was called.
-                return await self.run(call, told, begin, within)
+                return await self.run(call, told, begin, within, asked)
             raise JobCrashedError(call.id, call.job, code) from None
         except BaseException:
             if not answering.done():
@@ -462,7 +525,7 @@ class JobChildren:
         self._idle.append(child)
         if kind == RETURNED:
             return _reply(answer)
-        raise _error_of(answer)
+        raise error_of(answer)
 
     async def _take(self) -> JobChild:
         while self._idle:
@@ -497,17 +560,6 @@ class JobChildren:
         await asyncio.gather(*(self._on_thread(child.end) for child in idle))
         if self._executor is not None:
             self._executor.shutdown(wait=False)
-
-
-def _error_of(data: bytes) -> BaseException:
-    try:
-        error, where = pickle.loads(data)
-    except Exception as wrong:  # a class that only the child can import
-        return JobError(f"the error of its child process can't be read: {wrong}")
-    assert isinstance(error, BaseException)
-    if where and error.__cause__ is None:
-        error.__cause__ = ChildTraceback(f"\n{where}")
-    return error
 
 
 def child_call(job: JobDefinition[Any, Any], records: AttemptRecords) -> ChildCall:

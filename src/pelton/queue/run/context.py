@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pelton.api.tracing import Tracing
-    from pelton.queue.job import JobDefinition, JobWithOptions
+    from pelton.queue.job import JobCall, JobDefinition, JobWithOptions
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.run.steps import JobSteps
     from pelton.queue.transaction import JobTransaction, Transaction
@@ -58,6 +58,9 @@ class JobContext(RunContext):
     largest token it has seen can refuse a worker that was replaced. ``attempt`` counts from 1; ``last_error`` is why
     the previous attempt failed; ``meta`` is what the program has attached to the call. ``flow`` says of which flow the
     job is, if it is of one (see `FlowExtension`).
+
+    In a plain function, on a thread or in a process, what an async one awaits blocks. For type checkers, its context is
+    a `pelton.sync.JobContext`.
     """
 
     __slots__ = (
@@ -70,7 +73,7 @@ class JobContext(RunContext):
         self,
         records: AttemptRecords,
         open_transaction: Callable[[JobContext, Seconds], JobTransaction] | None,
-        make_steps: Callable[[], JobSteps] | None,
+        make_steps: Callable[[], JobSteps],
         make_notes: Callable[[], TellsProgress],
         tracing: Tracing | None = None,
         jet: Callable[[], Any] | None = None,
@@ -181,7 +184,7 @@ class JobContext(RunContext):
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
 
-    # None of the three is a coroutine function: what they need is checked as they are called, on threads too.
+    # None of the three is a coroutine function: a plain function is given what blocks instead (``blocking.py``).
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Do a step of the job once: call ``function``, and remember its result.
 
@@ -189,9 +192,9 @@ class JobContext(RunContext):
         when this returns, and nothing is of an attempt that was replaced (LeaseLostError). A step that raises, or whose
         process dies before its result is stored, is done again. ``name`` is used once in a job. Results are JSON, as
         those of jobs, and are returned as the type that the function declares; a function that is not async runs on a
-        thread. For async jobs. Raises ConfigError, JobResultError.
+        thread. Raises ConfigError, JobResultError.
         """
-        return self._steps_for("step()").step(name, function, args, kwargs)
+        return self._steps_for().step(name, function, args, kwargs)
 
     def transaction_step(
         self,
@@ -207,16 +210,18 @@ class JobContext(RunContext):
         step is done, or not at all: it is done **exactly** once. Keep it short: it holds the store's writer. For async
         jobs of an embedded store. Raises as :meth:`step` does.
         """
-        return self._steps_for("transaction_step()").in_transaction(name, function, args, kwargs)
+        if self._open_transaction is None:
+            raise ConfigError(f"job {self.job!r}: transaction_step() needs an async function; this one is not")
+        return self._steps_for().in_transaction(name, function, args, kwargs)
 
     def sleep(self, seconds: Seconds, *, name: str = "") -> Coroutine[Any, Any, None]:
         """Continue after ``seconds``, by the wall clock, even if processes end meanwhile.
 
         For more than a second the job is given back, which is no attempt: it holds no slot and no worker, and its
         function starts **again** when the time is over; then this returns at once. So do what comes before it in
-        :meth:`step`. Sleeps are told apart by their order, or by their ``name``. For async jobs. Raises ConfigError.
+        :meth:`step`. Sleeps are told apart by their order, or by their ``name``. Raises ConfigError.
         """
-        return self._steps_for("sleep()").sleep(seconds, name)
+        return self._steps_for().sleep(seconds, name)
 
     @overload
     def wait_for(self, name: str, /, *, timeout: Seconds | None = ...) -> Coroutine[Any, Any, Any]: ...
@@ -234,27 +239,27 @@ class JobContext(RunContext):
 
         What was sent before waits. If there is none, the job is given back, as in :meth:`sleep`, until one comes. Each
         signal is received once, in order, and remembered as a step is. After ``timeout`` seconds by the wall clock the
-        wait is over, for later attempts as well: it raises SignalTimeoutError, or returns the ``default``. For async
-        jobs. Raises ConfigError.
+        wait is over, for later attempts as well: it raises SignalTimeoutError, or returns the ``default``.
+        Raises ConfigError.
         """
-        return self._steps_for("wait_for()").wait_for(name, kind, timeout, default)
+        return self._steps_for().wait_for(name, kind, timeout, default)
 
     def publish(self, name: str, value: object, /) -> Coroutine[Any, Any, None]:
         """Publish a ``value`` for those who await it by its ``name``, while the job goes on: see `JobHandle.event`.
 
-        It is stored when this returns, as JSON, and once, as a step is. For async jobs. Raises ConfigError,
+        It is stored when this returns, as JSON, and once, as a step is. Raises ConfigError,
         JobResultError.
         """
-        return self._steps_for("publish()").publish(name, value)
+        return self._steps_for().publish(name, value)
 
     def changed(self, name: str, /) -> Coroutine[Any, Any, bool]:
         """Whether new code may be used here: False for a job that has been past this point before, with older code.
 
         Ask it, by a ``name`` of the change, where you add, remove or move a step, a sleep, a wait or a call: jobs that
-        have begun do as they did, later ones do the new. The answer stays the same for a job. For async jobs. Raises
+        have begun do as they did, later ones do the new. The answer stays the same for a job. Raises
         ConfigError.
         """
-        return self._steps_for("changed()").changed(name)
+        return self._steps_for().changed(name)
 
     def call(
         self, job: JobDefinition[P, R] | JobWithOptions[P, R], /, *args: P.args, **kwargs: P.kwargs
@@ -264,9 +269,13 @@ class JobContext(RunContext):
         It is enqueued once, however often this job starts. Until it has ended, this job is given back, as in
         :meth:`wait_for`; then this returns its value, or raises JobFailedError, now and in later attempts. If this job
         ends before it, it is cancelled, unless the call is `CalledJob.detach`. Calls are told apart by their order.
-        For async jobs. Raises JobArgumentsError, ConfigError.
+        Raises JobArgumentsError, ConfigError.
         """
-        return self._calls_for("call()").new(job.bind(*args, **kwargs))
+        return self.call_of(job.bind(*args, **kwargs))
+
+    def call_of(self, call: JobCall) -> CalledJob[Any]:
+        """Return the next call of another job; for the worker."""
+        return self._calls_for().new(call)
 
     def gather(
         self, *calls: CalledJob[R], at_once: int | None = None, return_exceptions: bool = False
@@ -277,29 +286,29 @@ class JobContext(RunContext):
         JobFailedError, and the others are cancelled if this job then ends; with ``return_exceptions``, errors are
         returned among the values. Raises ConfigError.
         """
-        return self._calls_for("gather()").gather(calls, at_once, return_exceptions=return_exceptions)
+        return self._calls_for().gather(calls, at_once, return_exceptions=return_exceptions)
 
     def now(self) -> Coroutine[Any, Any, datetime]:
-        """Return the time, in UTC: a later attempt gets the same. For async jobs."""
-        return self._steps_for("now()").now()
+        """Return the time, in UTC: a later attempt gets the same."""
+        return self._steps_for().now()
 
     def random(self) -> Coroutine[Any, Any, float]:
-        """Return a random number from 0 to 1: a later attempt gets the same. For async jobs."""
-        return self._steps_for("random()").random()
+        """Return a random number from 0 to 1: a later attempt gets the same."""
+        return self._steps_for().random()
 
     def uuid(self) -> Coroutine[Any, Any, UUID]:
-        """Return a UUID that nobody else has: a later attempt gets the same. For async jobs."""
-        return self._steps_for("uuid()").uuid()
+        """Return a UUID that nobody else has: a later attempt gets the same."""
+        return self._steps_for().uuid()
 
     def on_failure(
         self, function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, None]:
         """Register what undoes a step: it is called if the job fails for good or is cancelled, the last one first.
 
-        For that, the function starts once more, and ends at the first thing that it does not remember. For async jobs.
+        For that, the function starts once more, and ends at the first thing that it does not remember.
         Raises ConfigError.
         """
-        return self._steps_for("on_failure()").undo.register(function, args, kwargs)
+        return self._steps_for().undo.register(function, args, kwargs)
 
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]:
         """Tell how far the job is: a ``fraction`` from 0 to 1, and a ``note``; the await is optional.
@@ -317,16 +326,14 @@ class JobContext(RunContext):
             self._notes.tell(float(fraction), note)
         return _DONE
 
-    def _steps_for(self, what: str) -> JobSteps:
+    def _steps_for(self) -> JobSteps:
         if self._steps is None:
-            if self._make_steps is None:
-                raise ConfigError(f"job {self.job!r}: {what} needs an async function; this one is not")
             self._steps = self._make_steps()
         return self._steps
 
-    def _calls_for(self, what: str) -> JobCalls:
+    def _calls_for(self) -> JobCalls:
         if self._calls is None:
-            self._calls = JobCalls(self._steps_for(what))
+            self._calls = JobCalls(self._steps_for())
         return self._calls
 
     @property
@@ -340,9 +347,9 @@ class JobContext(RunContext):
         return self._calls is not None and self._calls.number > 0
 
     @property
-    def steps(self) -> JobSteps | None:
-        """What the job remembers, None for one that can't; for the worker."""
-        return None if self._make_steps is None else self._steps_for("")
+    def steps(self) -> JobSteps:
+        """What the job remembers; for the worker."""
+        return self._steps_for()
 
     def end(self) -> Awaitable[None]:
         """Wait for the threads of steps, which can't be stopped; for the worker."""

@@ -24,8 +24,9 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
+from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext, suppress
-from contextvars import copy_context
+from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
 from functools import lru_cache
 from types import CodeType
@@ -62,7 +63,7 @@ from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import last_messages
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
-from pelton.runtime import until_ended
+from pelton.runtime import owner, until_ended
 
 if TYPE_CHECKING:
     from pelton.queue.model.options import JobRules
@@ -76,6 +77,8 @@ _TIMELY_NS: Final = 1_000_000
 RAISES: Final = object()
 """The default of a wait that raises when its time is over."""
 _WRITER_S: Final = 5.0
+CALLS_ON: Final[ContextVar[Executor | None]] = ContextVar("pelton_calls_on", default=None)
+"""Where a verb calls what is not async: on the thread that waits for it; None: on one of the loop's own."""
 _ORDERED: Final = ("step", "sleep", "wait", "received", "event", "call")
 
 
@@ -121,7 +124,7 @@ class JobSteps:
         definition = queue.jobs.get(records.envelope.job)
         code = getattr(None if definition is None else inspect.unwrap(definition.function), "__code__", None)
         self._code = _digest_of(code) if isinstance(code, CodeType) else ""
-        self._task = asyncio.current_task()
+        self._task = owner()
         # By name of a signal: how many waits there were, the last one that was received, and whose turn it is.
         self._waits: dict[str, int] = {}
         self._received: dict[str, int] = {}
@@ -135,7 +138,7 @@ class JobSteps:
 
     async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Do a step, or return what it has returned."""
-        subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
+        subject, codec = self._subject_of(name), codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
         await self._begin(subject)
@@ -160,7 +163,7 @@ class JobSteps:
     ) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(*args, **kwargs)
-        found = await self._on_thread(function, args, kwargs, keep)
+        found = await self.on_thread(function, args, kwargs, keep)
         return await found if inspect.isawaitable(found) else found
 
     async def try_often(
@@ -181,13 +184,14 @@ class JobSteps:
             await self.queue.clock.sleep(delay)
             await self.make_sure()
 
-    async def _on_thread(
+    async def on_thread(
         self,
         function: Callable[..., Any],
         args: Sequence[Any],
         kwargs: dict[str, Any],
-        keep: Callable[[Any], Coroutine[Any, Any, Any]] | None,
+        keep: Callable[[Any], Coroutine[Any, Any, Any]] | None = None,
     ) -> Any:
+        """Call a function on a thread, and wait for its end, also if cancelled; ``keep`` is for its result then."""
         is_cancelled = False
 
         def call() -> Any:
@@ -196,7 +200,7 @@ class JobSteps:
             self._check()
             return function(*args, **kwargs)
 
-        running = asyncio.get_running_loop().run_in_executor(None, copy_context().run, call)
+        running = asyncio.get_running_loop().run_in_executor(CALLS_ON.get(), copy_context().run, call)
         self._threads.add(running)
         running.add_done_callback(self._threads.discard)
         try:
@@ -219,7 +223,7 @@ class JobSteps:
         self, name: str, function: Callable[..., Coroutine[Any, Any, Any]], args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Any:
         """Do a step in a transaction that also records it."""
-        subject, codec = self._subject_of(name), _codec_of(function, f"{self.records.envelope.job}, step {name!r}")
+        subject, codec = self._subject_of(name), codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
         await self._begin(subject)
@@ -400,7 +404,7 @@ class JobSteps:
         """Raise JobArgumentsError if something new comes before what was done with other code."""
         if self.records.undoing is not None:
             return
-        if self._task is not asyncio.current_task():
+        if self._task != owner():
             # Several things are done at once.
             self._task = None
             return
@@ -527,7 +531,7 @@ class JobSteps:
         return Outgoing(subject, _encode(self._with_code(record)))
 
     def _with_code(self, record: StepRecord) -> StepRecord:
-        return msgspec.structs.replace(record, code=self._code if self._task is asyncio.current_task() else "")
+        return msgspec.structs.replace(record, code=self._code if self._task == owner() else "")
 
     def _check(self) -> None:
         if self._held.is_doubtful(self._job):
@@ -556,7 +560,7 @@ async def _try_to_keep(keeping: Coroutine[Any, Any, Any]) -> None:
 
 
 @lru_cache(256)
-def _codec_of(function: Callable[..., Any], what: str) -> ResultCodec:
+def codec_of(function: Callable[..., Any], what: str) -> ResultCodec:
     try:
         kind = get_type_hints(function).get("return", Any)
     except (NameError, TypeError):

@@ -187,8 +187,9 @@ async def is_to_undo(
     queue: QueueContext, records: AttemptRecords, definition: Job[Any, Any] | None, decision: AfterAttempt | None
 ) -> bool:
     """Whether a job is started once more before it ends, to undo what it did; its records tell so then."""
-    is_able = definition is not None and definition.is_async and bool(definition.context_parameter)
-    if not (isinstance(decision, Finish) and is_able) or definition is None or records.delivered.num_delivered == 1:
+    if definition is None or not definition.context_parameter or not isinstance(decision, Finish):
+        return False
+    if records.delivered.num_delivered == 1:
         return False
     most = definition.rules.max_attempts
     while True:
