@@ -20,6 +20,7 @@ from pelton.api import ConfigError, StoreStandbyError
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.cluster_standby import ClusterWriter, open_target
 from pelton.moving.served_log import FollowedFile, name_of
+from pelton.observe.alarms import alarms_of, health_facts
 from tests.docs.pages import ROOT
 from tests.kit.fencing import FencedRegister
 from tests.kit.nats_server import nats_cluster, nats_server
@@ -84,6 +85,12 @@ async def test_it_is_the_whole_store_and_takes_its_place(pair: Pair) -> None:
             await jet.publish("orders.1", b"too late")
         with pytest.raises(StoreStandbyError, match="was promoted"):
             await writer.turn()
+    async with pelton.open(pair.store, read_only=True) as jet:
+        [alarm] = alarms_of(await health_facts(jet, pair.store, (), ()))
+        assert (alarm.kind, alarm.text.split(pair.standby)) == (
+            "standby",
+            ["The store was replaced by its standby ", ": write to that one."],
+        )
     with pytest.raises(StoreStandbyError, match="copy the cluster"):
         async with pelton.open(pair.store):
             pass

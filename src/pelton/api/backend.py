@@ -271,7 +271,8 @@ class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
     ``quarantined`` messages are damaged, and never delivered, whichever process found that. ``damaged`` is how many
     damaged places any process has found, by reading, delivering or verifying, since the store was last verified without
     a problem. The rest is what this opening has met itself: syncs to disk of a second or more, waits of a second or
-    more for another's transaction, and times that the log could not be folded into the file.
+    more for another's transaction, and times that the log could not be folded into the file. ``replaced_by`` is the
+    standby that has taken the store's place.
     """
 
     quarantined: int = 0
@@ -281,6 +282,7 @@ class StoreTroubles(msgspec.Struct, frozen=True, kw_only=True):
     writer_waits: int = 0
     longest_writer_wait: float = 0.0
     blocked_checkpoints: int = 0
+    replaced_by: str = ""
 
 
 class RowPortion(Protocol):

@@ -54,6 +54,7 @@ from pelton.storage import (
     raise_token_floor,
 )
 from pelton.storage.damage import damage_known
+from pelton.storage.schema import REPLACED_BY
 from pelton.storage.wal import SyncFile, WriteFile, sync_to_disk, write_to
 
 
@@ -217,4 +218,5 @@ def troubles_of(database: Database) -> StoreTroubles:
         writer_waits=met.writer_waits,
         longest_writer_wait=met.longest_writer_wait,
         blocked_checkpoints=met.blocked_checkpoints,
+        replaced_by=database.value("SELECT value FROM meta WHERE key=?", (REPLACED_BY,)) or "",
     )

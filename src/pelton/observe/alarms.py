@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, get_args
 import msgspec
 
 from pelton.api import ConfigError
+from pelton.api.backend import StoreTroubles
 from pelton.api.times import SECOND, parse_rfc3339
 from pelton.api.wording import bytes_text, number_text, span_text
 from pelton.connect import Jet
@@ -83,6 +84,8 @@ class HealthFacts(msgspec.Struct, frozen=True, kw_only=True):
     """The hubs whose leaf node the store is."""
     standbys: Sequence[StandbyLag] = ()
     """The standbys of the store; beside a standby, itself."""
+    replaced_by: str = ""
+    """The standby that has taken the store's place."""
 
 
 def alarms_of(facts: HealthFacts) -> list[Alarm]:
@@ -117,6 +120,12 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
                 )
         elif not hub.connected_ns:
             yield Alarm("hub", f"The hub {hub.url} is away: {hub.reason} ({_number_of(hub.attempts, 'attempt')}).")
+    yield from _of_standbys(facts)
+
+
+def _of_standbys(facts: HealthFacts) -> Iterator[Alarm]:
+    if facts.replaced_by:
+        yield Alarm("standby", f"The store was replaced by its standby {facts.replaced_by}: write to that one.")
     for one in facts.standbys:
         if one.seconds > STANDBY_S:
             lacks = f", and lacks {_number_of(one.messages, 'message')}" if one.messages else ""
@@ -174,6 +183,7 @@ async def health_facts(
     # Where workers tell of themselves; an idle queue costs no question.
     used = {one.name for one in streams if one.messages}
     hold = writer_hold(path, jet.runtime.clock.boottime()) if path else None
+    troubles = await _troubles_of(jet)
     return HealthFacts(
         now=jet.runtime.clock.now(),
         queues=queues,
@@ -183,10 +193,11 @@ async def health_facts(
         newest={one.name: one.last_at for one in streams if one.last_at},
         disk_free=_disk_free(path) if path else None,
         log_bytes=size_of(f"{path}-wal") if path else 0,
-        damaged=await _count_damaged(jet),
+        damaged=troubles.damaged,
         writer=hold,
         hubs=leafs_noted(path) if path else (),
         standbys=lags_of(path, streams, jet.runtime.clock.now()),
+        replaced_by=troubles.replaced_by,
     )
 
 
@@ -202,8 +213,8 @@ def _disk_free(path: str) -> int | None:
     return None
 
 
-async def _count_damaged(jet: Jet) -> int:
+async def _troubles_of(jet: Jet) -> StoreTroubles:
     try:
-        return (await jet.backend.to_embedded("health").troubles()).damaged
+        return await jet.backend.to_embedded("health").troubles()
     except ConfigError:
-        return 0
+        return StoreTroubles()
