@@ -13,6 +13,7 @@ import pytest
 import pelton
 from pelton import Jet
 from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, StoreVersionError, TermLostError
+from pelton.engine.read_only_engine import ReadOnlyEngine
 from pelton.locks import Election
 from tests.kit.faults import FaultySync
 from tests.storage.processes import Child
@@ -401,3 +402,20 @@ async def renewals_of(stream: str, jet: Jet, times: int) -> None:
         last = (await (await jet.stream(stream)).info()).state.last_seq
         while (await (await jet.stream(stream)).info()).state.last_seq == last:
             await asyncio.sleep(0.01)
+
+
+async def test_a_reader_on_the_same_loop_does_not_stop_a_change_of_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "a.pelton"
+    async with pelton.open(path, key="old") as jet:
+        await jet.create_stream("s", subjects=["s"])
+        async with pelton.open(path, key="old", read_only=True) as reader:
+            engine = reader.backend
+            assert isinstance(engine, ReadOnlyEngine)
+            with engine.held():
+                rekeying = asyncio.ensure_future(jet.rekey("new"))
+                for _ in range(10):
+                    await asyncio.sleep(0)
+            await rekeying
+        # The log is folded, without which nobody else could open it.
+        async with pelton.open(path, key="new", read_only=True) as again:
+            assert await again.stream_names() == ["s"]

@@ -135,7 +135,13 @@ class Engine:
         from pelton.engine.upkeep import OnlineMaintenance
 
         return OnlineMaintenance(
-            self, self._connections, self._db, self._committer, self._transactions, self._channel.wake_others
+            self,
+            self._connections,
+            self._db,
+            self._committer,
+            self._transactions,
+            self._channel.wake_others,
+            self._clock,
         )
 
     # --- the ends of transactions

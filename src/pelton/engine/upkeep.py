@@ -6,6 +6,7 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from typing import Final
 
 import msgspec
 
@@ -18,7 +19,7 @@ from pelton.engine.connections import Connections
 from pelton.engine.host import Host, public_error
 from pelton.engine.transactions import Transactions
 from pelton.engine.verbs.streams import check_restored
-from pelton.runtime import Halt, on_thread
+from pelton.runtime import Clock, Deadline, Halt, on_thread
 from pelton.sourcing import check_circle
 from pelton.storage import (
     SCHEMA_VERSION,
@@ -279,6 +280,11 @@ def _check_room(config: StreamConfig, others: Mapping[str, StreamConfig]) -> Non
     check_circle(config, others.values())
 
 
+# How long a change of the key waits for readers of older snapshots, without which no other process can open the store.
+_FOLDING_S: Final = 10.0
+_PAUSE_S: Final = 0.01
+
+
 class OnlineMaintenance:
     """Upkeep of one open store; ``wake_others`` wakes its other openers, so that they read it again."""
 
@@ -290,7 +296,9 @@ class OnlineMaintenance:
         committer: Committer,
         transactions: Transactions,
         wake_others: Callable[[], None],
+        clock: Clock,
     ) -> None:
+        self._clock = clock
         self._host = host
         self._connections = connections
         self._db = database
@@ -313,7 +321,15 @@ class OnlineMaintenance:
             self._db.check()
             with self._connections.changing_key(new):
                 self._db.rekey(new)
-        self._wake_others()
+                is_folded = self._db.fold_all()
+        try:
+            deadline = Deadline(self._clock, _FOLDING_S)
+            # Whoever reads an older snapshot may do so on this loop.
+            while not is_folded and not deadline.is_over:
+                await self._clock.sleep(_PAUSE_S)
+                is_folded = self._db.fold_all()
+        finally:
+            self._wake_others()
         await self._host.stage(_nothing, durable=True)
 
     async def backup(self, target: StrPath, streams: Sequence[str] | None, progress: Progress | None) -> None:

@@ -376,7 +376,7 @@ class Database:
                 self.connection.set_busy_timeout(0)
 
     def rekey(self, key: bytes) -> None:
-        """Replace the key, and fold the log into the file; every other opener has to open the store again.
+        """Replace the key; every other opener has to open the store again, once the log is folded.
 
         Raises :class:`Fault` of kind ``settings`` for a plain store: encrypt it while no process has it open.
         """
@@ -388,10 +388,12 @@ class Database:
                 with self._noting():
                     change_key(self.connection, key)
                 self._key = key
-                if self._checkpointer is not None:
-                    self._checkpointer.fold("FULL")
         finally:
             self.connection.set_busy_timeout(0)
+
+    def fold_all(self) -> bool:
+        """Fold the log into the file, without waiting for its readers; return whether all of it is folded."""
+        return self._checkpointer is None or self._checkpointer.fold("FULL") == 0
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
