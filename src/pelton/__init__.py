@@ -75,6 +75,7 @@ _HOMES = {
         "AttemptError",
         "Outcome",
         "Queue",
+        "StepsWithOptions",
         "QueueInTransaction",
         "QueueWithOptions",
         "SignalWait",

@@ -103,6 +103,7 @@ from pelton.queue import QueueInTransaction as QueueInTransaction
 from pelton.queue import QueueWithOptions as QueueWithOptions
 from pelton.queue import Rate as Rate
 from pelton.queue import SignalWait as SignalWait
+from pelton.queue import StepsWithOptions as StepsWithOptions
 from pelton.queue import SyncContextJob as SyncContextJob
 from pelton.queue import SyncJob as SyncJob
 from pelton.queue import TenantCounts as TenantCounts

@@ -80,6 +80,10 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
         api.SignalTimeoutError("7", "paint", "paid", 60.0),
         "job '7' ('paint') has received no signal 'paid' within 60 s: give wait_for() a default",
     ),
+    (
+        api.StepTimeoutError("7", "paint", "step 'dry'", 60.0),
+        "job '7' ('paint'): step 'dry' took longer than its timeout of 60 s and was stopped: raise timeout",
+    ),
     (api.QueueNotFoundError("mail"), "there is no queue 'mail': check its name, see jet.queue_names()"),
     (api.QueueInUseError("mail", 3), "queue 'mail' was not deleted, because workers hold 3 of its jobs: stop them"),
     (api.JobTimeoutError("7", "paint", 60.0), "job '7' ('paint') took longer than its timeout of 60 s and was stopped"),

@@ -111,6 +111,7 @@ from pelton.api.job_errors import QueueNotFoundError as QueueNotFoundError
 from pelton.api.job_errors import RetryJob as RetryJob
 from pelton.api.job_errors import SignalTimeoutError as SignalTimeoutError
 from pelton.api.job_errors import Snooze as Snooze
+from pelton.api.job_errors import StepTimeoutError as StepTimeoutError
 from pelton.api.job_errors import UnknownJobError as UnknownJobError
 from pelton.api.keys import KeyFile as KeyFile
 from pelton.api.message import AckKind as AckKind

@@ -49,7 +49,7 @@
         ├── LeaseLostError, JobCancelledError, SignalTimeoutError (TimeoutError)
         ├── UnknownJobError, JobNotFoundError, FlowNotFoundError, JobFailedError
         ├── QueueNotFoundError, QueueInUseError, JobNotMovedError, DuplicateJobError, JobEndedError
-        └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError (TimeoutError)
+        └── JobArgumentsError, JobResultError, JobCrashedError, JobTimeoutError, StepTimeoutError (TimeoutError)
 
 Errors carry their facts as attributes; every message says what happened, to what, and what to do next. All of
 them survive pickling, so that they cross process pools.

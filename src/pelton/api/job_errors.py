@@ -184,6 +184,16 @@ class JobTimeoutError(JobError, TimeoutError):
     seconds: float
 
 
+@says("job {job_id!r} ({name!r}): {step} took longer than its timeout of {seconds:g} s and was stopped: raise timeout")
+class StepTimeoutError(JobError, TimeoutError):
+    """A step of a job, or an undo, took longer than its `timeout`, `seconds`; ``__cause__`` shows where it was."""
+
+    job_id: str
+    name: str
+    step: str
+    seconds: float
+
+
 @says("job {job_id!r} ({name!r}) has received no signal {signal!r} within {seconds:g} s: give wait_for() a default")
 class SignalTimeoutError(JobError, TimeoutError):
     """A job has waited for a `signal` for `seconds`, and none has come."""

@@ -171,6 +171,21 @@ def is_busy(error: Exception) -> bool:
     return not isinstance(error, FINAL_ERRORS) and (isinstance(error, StoreError) or can_pass(error))
 
 
+async def until_answered(
+    clock: Clock, ask: Callable[[], Awaitable[R]], check: Callable[[], Awaitable[object]] | None = None
+) -> R:
+    """Ask again while the store is busy or away, and return the answer; each time, ``check`` may raise before."""
+    while True:
+        try:
+            return await ask()
+        except PeltonError as error:
+            if not is_busy(error):
+                raise
+        await clock.sleep(ASK_AGAIN_S)
+        if check is not None:
+            await check()
+
+
 class Outage:
     """The times during which the store does not answer ``who``: logged as they begin and end.
 

@@ -48,6 +48,7 @@ from pelton.queue.run.calls import CalledJob as CalledJob
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.claims import Claims as Claims
 from pelton.queue.run.context import JobContext as JobContext
+from pelton.queue.run.context import StepsWithOptions as StepsWithOptions
 from pelton.queue.setup import queue_names as queue_names
 from pelton.queue.transaction import JobTransaction as JobTransaction
 from pelton.queue.transaction import QueueInTransaction as QueueInTransaction

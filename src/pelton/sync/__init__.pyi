@@ -87,6 +87,7 @@ from pelton.queue.registry import Jobs as Jobs
 from pelton.queue.run.calls import CalledJob as CalledJob
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import D
+from pelton.queue.run.context import StepsWithOptions as StepsWithOptions
 from pelton.queue.run.steps import JobSteps
 from pelton.queue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.runtime import Runtime
@@ -312,6 +313,8 @@ __all__ = [
     "SqlError",
     "SqlForbiddenError",
     "SqlReads",
+    "StepTimeoutError",
+    "StepsWithOptions",
     "StoreBusyError",
     "StoreClosedError",
     "StoreDescriptorsError",
@@ -905,6 +908,14 @@ class JobContext(RunContext):
     def lost(self) -> bool: ...
     def now(self) -> datetime: ...
     def on_failure(self, function: Callable[P, object], /, *args: P.args, **kwargs: P.kwargs) -> None: ...
+    def options(
+        self,
+        *,
+        max_attempts: int = 1,
+        backoff: BackoffRule = ...,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = ...,
+        timeout: Seconds | None = None,
+    ) -> StepsWithOptions: ...
     def progress(self, fraction: float, note: str = "") -> Awaitable[None]: ...
     def publish(self, name: str, value: object, /) -> None: ...
     def random(self) -> float: ...

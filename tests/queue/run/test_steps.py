@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
 import pelton
-from pelton import ConfigError, Jet, JobCounts, JobProgress
+from pelton import ConfigError, Jet, JobCounts, JobProgress, PermanentJobError, StepTimeoutError
 from pelton.api import AckRejectedError, Outgoing, PullRequest, WrongLastSequenceError
 from pelton.queue import JobContext, Queue, Transaction
 from pelton.queue.job_source import JobSource
@@ -359,3 +360,53 @@ async def test_a_later_attempt_sees_the_same_time_number_and_uuid(jet: Jet, excl
     assert seen[:2] == seen[2:]
     assert len(set(seen)) == 2
     assert await traces(queue) == 0
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_a_step_is_tried_again(jet: Jet, exclusive: bool) -> None:
+    queue, calls = await jet.queue("garage", exclusive=exclusive), Counter[str]()
+
+    async def price(what: str, right: int, error: type[Exception] = ConnectionError) -> int:
+        calls[what] += 1
+        if calls[what] == 1 and what == "hangs":
+            await asyncio.Event().wait()
+        if calls[what] < right:
+            raise error(what)
+        return calls[what]
+
+    @queue.job(max_attempts=1)
+    async def job(context: JobContext) -> list[object]:
+        calls["job"] += 1
+        patient = context.options(max_attempts=3, backoff=[1.01, 0.01], timeout=30)
+        found: list[object] = [await patient.step("fails", price, "fails", 3)]
+        twice = context.options(max_attempts=2, backoff=FAST, permanent=KeyError)
+        found.append(await twice.step("thread", len, [1]))
+        for what, error in (("never", ConnectionError), ("key", KeyError), ("permanent", PermanentJobError)):
+            try:
+                await twice.step(what, price, what, 9, error)
+            except Exception as raised:
+                found.append(type(raised).__name__)
+        with pytest.raises(StepTimeoutError, match="step 'hangs'"):
+            await context.options(timeout=0.01).step("hangs", price, "hangs", 1)
+        found += await asyncio.gather(*(twice.step(what, price, what, 2) for what in ("a", "b")))
+        return found
+
+    handle = await queue.options(key="k").enqueue(job)
+    async with working(queue):
+        found = await handle.value(timeout=30)
+    assert found == [3, 1, "ConnectionError", "KeyError", "PermanentJobError", 2, 2]
+    assert calls.pop("job") == 2, "given back for more than a second"
+    assert calls == {"fails": 3, "never": 2, "key": 1, "permanent": 1, "hangs": 1, "a": 2, "b": 2}
+    assert (await handle.outcome()).attempt == 1
+    assert await traces(queue) == 0
+
+
+async def test_a_step_on_a_thread_has_no_timeout(queue: Queue) -> None:
+    @queue.job(max_attempts=1)
+    async def job(context: JobContext) -> None:
+        await context.options(timeout=1).step("len", len, [1])
+
+    handle = await queue.enqueue(job)
+    await queue.work(until_empty=True)
+    assert "a thread can't be stopped" in (await handle.outcome()).error

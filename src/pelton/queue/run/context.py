@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any, Concatenate, Final, ParamSpec, Protocol, TypeVar, overload
 
 from pelton.api import ConfigError, JobCancelledError, LeaseLostError, Outgoing, headers
 from pelton.api.admission import check_subject
 from pelton.api.times import Seconds
 from pelton.queue.job_message import RunContext
+from pelton.queue.model.options import DEFAULT_BACKOFF, BackoffRule, JobRules, job_rules
 from pelton.queue.model.states import FlowPlace
 from pelton.queue.run.calls import CalledJob, JobCalls
 from pelton.queue.run.steps import RAISES
@@ -184,7 +186,7 @@ class JobContext(RunContext):
         self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
     ) -> Coroutine[Any, Any, R]: ...
 
-    # None of the three is a coroutine function: a plain function is given what blocks instead (``blocking.py``).
+    # None of these is a coroutine function: a plain function is given what blocks instead (``blocking.py``).
     def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
         """Do a step of the job once: call ``function``, and remember its result.
 
@@ -195,6 +197,26 @@ class JobContext(RunContext):
         thread. Raises ConfigError, JobResultError.
         """
         return self._steps_for().step(name, function, args, kwargs)
+
+    def options(
+        self,
+        *,
+        max_attempts: int = 1,
+        backoff: BackoffRule = DEFAULT_BACKOFF,
+        permanent: type[BaseException] | Sequence[type[BaseException]] = (),
+        timeout: Seconds | None = None,
+    ) -> StepsWithOptions:
+        """Return what does a step with options: ``await context.options(max_attempts=3).step("charge", charge, 7)``.
+
+        A step that raises is called again, at most ``max_attempts`` times in all, after a pause of ``backoff``, as of
+        jobs; errors of ``permanent`` classes are raised at once, and the last one is. A call that takes longer than
+        ``timeout`` seconds is stopped, and fails with StepTimeoutError: for async functions. Only async jobs have it.
+        Raises ConfigError.
+        """
+        if self._open_transaction is None:
+            raise ConfigError(f"job {self.job!r}: options() needs an async function; this one is not")
+        rules = job_rules(f"job {self.id}: the options of a step", max_attempts, backoff, permanent, timeout)
+        return StepsWithOptions(self._steps_for(), rules)
 
     def transaction_step(
         self,
@@ -379,3 +401,28 @@ class JobContext(RunContext):
     def stop(self) -> None:
         """Note that the worker is stopping; for the worker."""
         self._stopping = True
+
+
+class StepsWithOptions:
+    """Does a step of a job with options; made by `JobContext.options`."""
+
+    __slots__ = ("_rules", "_steps")
+
+    def __init__(self, steps: JobSteps, rules: JobRules) -> None:
+        self._steps = steps
+        self._rules = rules
+
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+    @overload
+    def step(
+        self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Coroutine[Any, Any, R]: ...
+
+    def step(self, name: str, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Coroutine[Any, Any, Any]:
+        """Do a step, whose ``function`` may be called several times: see `JobContext.step`. Raises ConfigError."""
+        if self._rules.timeout is not None and not iscoroutinefunction(function):
+            raise ConfigError(f"step {name!r}: timeout needs an async function; a thread can't be stopped")
+        return self._steps.step(name, function, args, kwargs, self._rules)

@@ -28,7 +28,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar, copy_context
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final, NoReturn, get_type_hints
 from uuid import NAMESPACE_OID, UUID, uuid5
@@ -38,7 +38,9 @@ import msgspec
 
 from pelton.api import (
     AckRejectedError,
+    Cancel,
     ConfigError,
+    Discard,
     JobArgumentsError,
     JobCancelledError,
     JobResultError,
@@ -46,18 +48,22 @@ from pelton.api import (
     MessageTooLargeError,
     Outgoing,
     PeltonError,
+    PermanentJobError,
+    RetryJob,
     SignalTimeoutError,
+    Snooze,
+    StepTimeoutError,
     WrongLastSequenceError,
     headers,
 )
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
-from pelton.jet.registers import ASK_AGAIN_S, is_busy
+from pelton.jet.registers import until_answered
 from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
-from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff
+from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff, describe
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import last_messages
@@ -79,6 +85,8 @@ RAISES: Final = object()
 _WRITER_S: Final = 5.0
 CALLS_ON: Final[ContextVar[Executor | None]] = ContextVar("pelton_calls_on", default=None)
 """Where a verb calls what is not async: on the thread that waits for it; None: on one of the loop's own."""
+# What a step decides for its whole job is not tried again.
+_FINAL: Final = (LeaseLostError, JobCancelledError, PermanentJobError, RetryJob, Snooze, Cancel, Discard)
 _ORDERED: Final = ("step", "sleep", "wait", "received", "event", "call")
 
 
@@ -136,8 +144,15 @@ class JobSteps:
         # Who cancels a job that may have something to undo tells it so, too.
         self._cancelled: JobCancelledError | None = None
 
-    async def step(self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Do a step, or return what it has returned."""
+    async def step(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        rules: JobRules | None = None,
+    ) -> Any:
+        """Do a step, as often as ``rules`` say, or return what it has returned."""
         subject, codec = self._subject_of(name), codec_of(function, f"{self.records.envelope.job}, step {name!r}")
         if (done := await self._known(subject, f"step {name!r}")) is not None:
             return codec.decode(done.result)
@@ -151,7 +166,10 @@ class JobSteps:
             return value
 
         with self._span(name), self.undo.noting(subject):
-            found = await self._call(function, args, kwargs, keep)
+            if rules is None:
+                found = await self._call(function, args, kwargs, keep)
+            else:
+                found = await self.try_often(f"step {name!r}", rules, function, args, kwargs, keep)
         return await keep(found)
 
     async def _call(
@@ -167,21 +185,42 @@ class JobSteps:
         return await found if inspect.isawaitable(found) else found
 
     async def try_often(
-        self, what: str, rules: JobRules, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]
+        self,
+        what: str,
+        rules: JobRules,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: dict[str, Any],
+        keep: Callable[[Any], Coroutine[Any, Any, Any]] | None = None,
     ) -> Any:
         """Call a function until it returns, as often as ``rules`` say."""
-        number = 0
+        tried = f"{self.queue.names.memory_subject(self.records.id, 'tried', token_of(what))}."
+        # Those after which the job was given back.
+        numbers = [int(one.removeprefix(tried)) for one in await self.known_steps() if one.startswith(tried)]
+        number, limit = max(numbers, default=0), rules.timeout if inspect.iscoroutinefunction(function) else None
         while True:
             number += 1
+            error: Exception
             try:
-                async with asyncio.timeout(rules.timeout if inspect.iscoroutinefunction(function) else None):
-                    return await self._call(function, args, kwargs)
-            except Exception as error:
-                if isinstance(error, (LeaseLostError, *rules.permanent)) or number >= rules.max_attempts:
-                    raise
-                delay, _ = rules.delay_after(number, error, self.queue.runtime.random)
-                _log.info("job %s: %s is tried again in %g s: %r", self.records.id, what, delay, error)
-            await self.queue.clock.sleep(delay)
+                async with asyncio.timeout(limit) as timer:
+                    return await self._call(function, args, kwargs, keep)
+            except TimeoutError as own:
+                error = own
+                if limit is not None and timer.expired():
+                    error = StepTimeoutError(self.records.id, self.records.envelope.job, what, limit)
+                    error.__cause__ = own.__cause__ or own
+            except Exception as own:
+                error = own
+            if isinstance(error, (*_FINAL, *rules.permanent)) or number >= rules.max_attempts:
+                raise error
+            delay, _ = rules.delay_after(number, error, self.queue.runtime.random)
+            _log.info("job %s: %s is tried again in %g s: %r", self.records.id, what, delay, error)
+            if self.records.undoing is None and self._task is asyncio.current_task():
+                record = StepRecord(by=self.by)
+                await self._rest(delay, f"{what} is tried again: {describe(error)}", f"{tried}{number}", record)
+            else:
+                # Others that it does at once are not to be ended.
+                await self.queue.clock.sleep(delay)
             await self.make_sure()
 
     async def on_thread(
@@ -354,7 +393,7 @@ class JobSteps:
         self._sleeps += 1
         subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
         self._use(subject, f"sleep {name!r}")
-        record, clock = await self._known(subject, f"sleep {name or self._sleeps!r}"), self.queue.clock
+        record = await self._known(subject, f"sleep {name or self._sleeps!r}")
         await self.make_sure()
         await self.queue.time.refresh(self.queue.names.jobs)
         now = self.queue.time.now()
@@ -365,16 +404,17 @@ class JobSteps:
         until = now + int(limit * 1e9) if record is None else record.until
         # The clock may have been set back since the record was read.
         left = min((until - now) / 1e9, limit)
+        await self._rest(left, "it sleeps", subject, self._with_code(StepRecord(until=until, by=self.by)))
+
+    async def _rest(self, left: float, reason: str, subject: str, record: StepRecord) -> None:
+        """Return after ``left`` seconds, or give the job back for so long, with a record of that."""
         if left <= self._longest_nap:
-            await clock.sleep(max(left, 0.0))
+            await self.queue.clock.sleep(max(left, 0.0))
             return
         if self.records.has_undo:
-            # By whoever cancels it.
-            await self.wait_on(
-                "it sleeps", CANCEL, subject, self._with_code(StepRecord(until=until, by=self.by)), 0, left
-            )
-        kept = [] if record is not None else [self._message(subject, StepRecord(until=until, by=self.by))]
-        self._fall_asleep(PutOff(min(left, LONGEST_WAIT_S), "it sleeps", began=True), kept)
+            # Whoever cancels it ends the wait.
+            await self.wait_on(reason, CANCEL, subject, record, 0, left)
+        self._fall_asleep(PutOff(min(left, LONGEST_WAIT_S), reason, began=True), [Outgoing(subject, _encode(record))])
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
 
@@ -428,14 +468,8 @@ class JobSteps:
         """Return what the job remembers, by subject. Raises JobCancelledError, LeaseLostError."""
         self.is_used = True
         async with self._lock:
-            while self._done is None:
-                try:
-                    self._done = await self._read()
-                except PeltonError as error:
-                    if not is_busy(error):
-                        raise
-                    await self.make_sure()
-                    await self.queue.clock.sleep(ASK_AGAIN_S)
+            if self._done is None:
+                self._done = await until_answered(self.queue.clock, self._read, self.make_sure)
         if self._cancelled is not None and self.records.undoing is None:
             raise self._cancelled
         return self._done
@@ -475,30 +509,23 @@ class JobSteps:
             for message in messages:
                 await self.keep(message)
             return
-        while True:
-            await self.make_sure()
-            try:
-                await self._held.source.keep(self.records.delivered, *messages)
-            except AckRejectedError as refused:
+        keep = partial(self._held.source.keep, self.records.delivered, *messages)
+        await self.make_sure()
+        try:
+            await until_answered(self.queue.clock, keep, self.make_sure)
+        except AckRejectedError as refused:
+            raise self._lost_error(refused) from refused
+        except MessageTooLargeError as refused:
+            # Another attempt would do the same work again, and be refused again.
+            raise JobResultError(f"{self.records.envelope.job}, a step", str(refused)) from refused
+        except WrongLastSequenceError as refused:
+            if len(messages) > 1:
+                raise
+            [message] = messages
+            # Ours, if the answer to an earlier try was lost.
+            stored = await last_of(await self.queue.jet.stream(self.queue.names.running), message.subject)
+            if stored is None or stored.data != message.data:
                 raise self._lost_error(refused) from refused
-            except MessageTooLargeError as refused:
-                # Another attempt would do the same work again, and be refused again.
-                raise JobResultError(f"{self.records.envelope.job}, a step", str(refused)) from refused
-            except WrongLastSequenceError as refused:
-                if len(messages) > 1:
-                    raise
-                [message] = messages
-                # Ours, if the answer to an earlier try was lost.
-                stored = await last_of(await self.queue.jet.stream(self.queue.names.running), message.subject)
-                if stored is None or stored.data != message.data:
-                    raise self._lost_error(refused) from refused
-                return
-            except PeltonError as error:
-                if not is_busy(error):
-                    raise
-                await self.queue.clock.sleep(ASK_AGAIN_S)
-            else:
-                return
 
     # --- names and errors
 

@@ -15,13 +15,13 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from functools import reduce
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
 import msgspec
 
-from pelton.api import ConfigError, JobError, LeaseLostError, Outgoing, PeltonError
-from pelton.jet.registers import ASK_AGAIN_S, is_busy
+from pelton.api import ConfigError, JobError, LeaseLostError, Outgoing
+from pelton.jet.registers import until_answered
 from pelton.jet.stream import last_of
 from pelton.queue.model.naming import token_of
 from pelton.queue.model.records import AfterAttempt, Again, describe
@@ -192,15 +192,8 @@ async def is_to_undo(
     if records.delivered.num_delivered == 1:
         return False
     most = definition.rules.max_attempts
-    while True:
-        try:
-            # One that has only steps is not started once more: it may be what kills its workers.
-            has_undo = await has_registered(queue, records.id)
-            break
-        except PeltonError as error:
-            if not is_busy(error):
-                raise
-            await queue.clock.sleep(ASK_AGAIN_S)
+    # One that has only steps is not started once more: it may be what kills its workers.
+    has_undo = await until_answered(queue.clock, partial(has_registered, queue, records.id))
     if not has_undo or records.attempt > _PATIENCE * most:
         return False
     records.undoing = decision
