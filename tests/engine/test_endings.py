@@ -13,6 +13,7 @@ import pytest
 import pelton
 from pelton import Jet
 from pelton.api import StoreError, StoreFailedError, StoreGoneError, StoreKeyError, StoreVersionError, TermLostError
+from pelton.engine import Engine
 from pelton.engine.read_only_engine import ReadOnlyEngine
 from pelton.locks import Election
 from tests.kit.faults import FaultySync
@@ -409,13 +410,17 @@ async def test_a_reader_on_the_same_loop_does_not_stop_a_change_of_the_key(tmp_p
     async with pelton.open(path, key="old") as jet:
         await jet.create_stream("s", subjects=["s"])
         async with pelton.open(path, key="old", read_only=True) as reader:
-            engine = reader.backend
+            engine, writer = reader.backend, jet.backend
             assert isinstance(engine, ReadOnlyEngine)
+            assert isinstance(writer, Engine)
+            old = writer._connections.settings.key
             with engine.held():
+                await reader.stream_names()
                 rekeying = asyncio.ensure_future(jet.rekey("new"))
-                for _ in range(10):
+                while writer._connections.settings.key == old:
                     await asyncio.sleep(0)
+                await jet.publish("s", b"")
+                assert not rekeying.done()
             await rekeying
-        # The log is folded, without which nobody else could open it.
         async with pelton.open(path, key="new", read_only=True) as again:
             assert await again.stream_names() == ["s"]

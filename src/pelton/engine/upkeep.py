@@ -280,7 +280,7 @@ def _check_room(config: StreamConfig, others: Mapping[str, StreamConfig]) -> Non
     check_circle(config, others.values())
 
 
-# How long a change of the key waits for readers of older snapshots, without which no other process can open the store.
+# How long a change of the key waits for readers of older snapshots: until then, the old key opens pages of the file.
 _FOLDING_S: Final = 10.0
 _PAUSE_S: Final = 0.01
 

@@ -376,7 +376,7 @@ class Database:
                 self.connection.set_busy_timeout(0)
 
     def rekey(self, key: bytes) -> None:
-        """Replace the key; every other opener has to open the store again, once the log is folded.
+        """Replace the key; every other opener has to open the store again. The file has it once the log is folded.
 
         Raises :class:`Fault` of kind ``settings`` for a plain store: encrypt it while no process has it open.
         """
