@@ -16,6 +16,8 @@ from pelton.cli.main import parser
 from pelton.dashboard.access import AccessToken, DashboardDoor, LoginThrottle
 from pelton.dashboard.actions import OTHER_COMMANDS, QUEUE_OPERATIONS, STREAM_OPERATIONS
 from tests.dashboard.conftest import HOSTILE, TOKEN, Client
+from tests.queue.helpers import working
+from tests.queue.run.test_signals import until_waiting
 
 
 def form_token(page: str) -> str:
@@ -120,6 +122,39 @@ async def test_a_message_is_published(client: Client, ids: list[str], jet: pelto
             assert (await browser.get(f"/streams/{stream}/publish")).status_code == 404
             assert (await browser.post(f"/streams/{stream}/purge-stream", data=form)).status_code == 404
     assert (await (await jet.stream("orders")).info()).state.messages == 5
+
+
+async def test_a_signal_is_sent_once_to_a_job_that_waits(client: Client, ids: list[str], jet: pelton.Jet) -> None:
+    garage = await jet.queue("garage")
+
+    @garage.job
+    async def approve(context: pelton.JobContext) -> list[object]:
+        return [await context.wait_for("approved"), await context.wait_for("approved")]
+
+    handle = await garage.enqueue(approve)
+    async with working(garage), client(actions=True) as browser:
+        await until_waiting(garage, handle.id)
+        job = f"/queues/garage/jobs/{handle.id}"
+        assert f'href="{job}/signal?signal=approved"' in (await browser.get(job)).text
+        asked = (await browser.get(f"{job}/signal?signal=approved")).text
+        form = dict(re.findall(r'name="(\w+)" value="(\w*)"', asked))
+        wrong = await browser.post(f"{job}/signal", data={**form, "value": '{"by": <b>'})
+        assert (wrong.status_code, "not JSON" in wrong.text, "&lt;b&gt;" in wrong.text) == (400, True, True)
+        for _ in range(2):
+            done = await browser.post(f"{job}/signal", data={**form, "value": '{"by": "ann"}'})
+        assert "The signal is sent." in (await browser.get(done.headers["location"])).text
+        assert (await browser.post(f"{job}/signal", data={**form, "once": "2"})).status_code == 303
+        assert await handle.value(timeout=60) == [{"by": "ann"}, None]
+        late = await browser.post(f"{job}/signal", data={**form, "once": "3"})
+        assert (late.status_code, "completed" in late.text) == (404, True)
+        assert "Send a signal" not in (await browser.get(job)).text
+        assert (await browser.post(f"{job}/signal", data={**form, "form_token": ""})).status_code == 403
+        assert (await browser.get("/queues/garage/jobs/4711/signal")).status_code == 404
+    audit = [(one.action, one.target, bool(one.error)) for _, one in await observe.audit_entries(jet)]
+    sent = ("jobs send", f"garage {handle.id} approved", False)
+    assert audit == [(*sent[:2], True), sent, sent, sent]
+    async with client() as browser:
+        assert (await browser.get(f"{job}/signal")).status_code == 404
 
 
 async def test_a_form_of_another_site_does_nothing(client: Client, ids: list[str], jet: pelton.Jet) -> None:

@@ -59,6 +59,7 @@ def paths(shop: Path) -> list[str]:
         "/queues/garage", "/queues/garage/jobs/1", "/queues/garage/jobs/2", f"/queues/garage/flows/{flow}",
         "/queues/garage/pause", f"/queues/garage/cancel-flow?id={flow}", "/jobs", f"/jobs?q={quote(HOSTILE)}", "/flows",
         "/schedules", "/limits", "/streams/orders", "/streams/orders/messages/1", "/streams/orders/publish",
+        f"/queues/garage/jobs/1/signal?signal={quote(HOSTILE)}",
         "/queues/garage/keys", f"/queues/garage/keys?key={quote(HOSTILE)}", "/streams/KV_settings", "/consumers",
         "/buckets", "/locks", "/elections",
     ]  # fmt: skip
@@ -181,6 +182,29 @@ def test_a_schedule_is_paused_a_flow_is_cancelled_and_a_message_is_published(pag
     playwright.expect(page.locator(".done")).to_have_text("The message is stored.")
     with pelton.sync.open(shop) as jet:
         assert jet.stream("orders").get_last_message("orders.3").data.decode() == HOSTILE
+
+
+def test_a_person_sends_what_a_job_waits_for(page: Any, url: str, shop: Path) -> None:
+    with pelton.sync.open(shop) as jet:
+        garage = jet.queue("garage")
+
+        @garage.job
+        def approve(context: pelton.sync.JobContext) -> object:
+            return context.wait_for("approved")
+
+        handle = approve.enqueue()
+        garage.work(until_idle=True, handle_signals=False)
+        page.goto(f"{url}/queues/garage/jobs/{handle.id}")
+        page.click("text=Send a signal")
+        assert page.input_value("input[name=signal]") == "approved"
+        page.keyboard.type('{"by": ')
+        page.click("text=Yes, send")
+        assert "not JSON" in page.text_content("[role=alert]")
+        page.fill("textarea[name=value]", '{"by": "ann"}')
+        page.click("text=Yes, send")
+        playwright.expect(page.locator(".done")).to_have_text("The signal is sent.")
+        garage.work(until_idle=True, handle_signals=False)
+        assert handle.value(timeout=30) == {"by": "ann"}
 
 
 def test_it_is_read_without_javascript(browser: Any, url: str, paths: list[str]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import parse_qs, quote
 
+import msgspec
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -196,6 +197,36 @@ class Actions:
         publishing = self._jet.publish(subject, data, headers=headers or None, expected_stream=name)
         await self._do_recorded(request, OTHER_COMMANDS["publish"], f"{name} {subject}", publishing)
         return self._redirect_after(request, f"/streams/{quote(name, safe='')}", "publish")
+
+    async def send_signal(self, request: Request) -> Response:
+        """Ask for a signal and its value, and send it to a job, once."""
+        name, job_id = request.path_params["name"], request.path_params["job_id"]
+        _check_role(request, "act")
+        queue = await self._jet.queue(name, create=False)
+        form = await form_of(request, _MESSAGE_BYTES) if request.method == "POST" else dict(request.query_params)
+        shown: dict[str, Any] = {"queue": name, "job_id": job_id, "signal": form.get("signal", "")}
+        if request.method != "POST":
+            await queue.get(job_id)
+            return await self._with_form(
+                request, "signal.html", **shown, value="", once=os.urandom(16).hex(), problem=""
+            )
+        if not self._is_own(request, form):
+            return await self._refuse(request)
+        text, once = form.get("value", ""), form.get("once", "")
+        try:
+            value = msgspec.json.decode(text) if text.strip() else None
+        except (msgspec.DecodeError, RecursionError) as error:
+            problem = f"This is not JSON: {error}"
+            return await self._with_form(
+                request, "signal.html", status=400, **shown, value=text, once=once, problem=problem
+            )
+
+        async def send() -> None:
+            await queue.send(job_id, shown["signal"], value, msg_id=once)
+
+        target = f"{name} {job_id} {shown['signal']}"
+        await self._do_recorded(request, OTHER_COMMANDS["signal"], target[:500], send(), "The signal is sent.")
+        return self._redirect_after(request, f"/queues/{quote(name, safe='')}/jobs/{quote(job_id, safe='')}", "signal")
 
     async def set_limits(self, request: Request) -> Response:
         """Show the limits and weights of a queue as forms; or set one, or take a limit away."""

@@ -19,10 +19,17 @@ from pelton.runtime import Deadline
 _MOST_AT_ONCE: Final = 10_000
 _FIND_S: Final = 1.0
 _DO_S: Final = 5.0
-OTHER_COMMANDS: Final = {"publish": "pub", "limit": "limits set", "unlimit": "limits rm", "weigh": "queue weigh"}
+OTHER_COMMANDS: Final = {
+    "publish": "pub",
+    "signal": "jobs send",
+    "limit": "limits set",
+    "unlimit": "limits rm",
+    "weigh": "queue weigh",
+}
 """What has a page of its own, by the verbs of the command line that do the same."""
 _OTHERS_DONE: Final = {
     "publish": "The message is stored.",
+    "signal": "The signal is sent.",
     "limit": "The limit holds, for what starts from now on.",
     "unlimit": "The limit is taken away.",
     "weigh": "The weight holds, for the next turns.",

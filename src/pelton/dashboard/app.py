@@ -301,6 +301,7 @@ def _routes_that_change(acts: Actions) -> list[Route]:
         Route("/logout", acts.logout, methods=["POST"]),
         Route("/queues/{name}/limits", acts.set_limits, methods=["GET", "POST"]),
         Route("/streams/{name}/publish", acts.publish, methods=["GET", "POST"]),
+        Route("/queues/{name}/jobs/{job_id}/signal", acts.send_signal, methods=["GET", "POST"]),
         Route("/{place:str}/{name}/{action}", acts.ask, methods=["GET"]),
         Route("/{place:str}/{name}/{action}", acts.act, methods=["POST"]),
     ]
