@@ -39,7 +39,7 @@ from pelton.cli.output import (
 from pelton.connect import Jet
 from pelton.observe.summaries import history_lines
 from pelton.queue import FlowInfo, Outcome, Queue
-from pelton.queue.model.flow_records import FlowState
+from pelton.queue.builder import FlowState
 
 P = TypeVar("P", bound=Any)
 T = TypeVar("T")

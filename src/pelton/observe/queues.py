@@ -40,7 +40,7 @@ from pelton.queue import (
     TenantCounts,
     WorkerInfo,
 )
-from pelton.queue.model.flow_records import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
+from pelton.queue.builder import FlowBegin, FlowRecord, FlowState, decode_event, decode_flow_record
 from pelton.queue.model.limits import Orders, SlotRecord, decode
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_id

@@ -21,7 +21,7 @@ from pelton.observe.holdings import INTERNAL, consumer_summaries, election_summa
 from pelton.observe.queues import flow_summaries, limit_summaries, queue_summaries, schedule_counts
 from pelton.observe.summaries import ConsumerSummary, ElectionSummary, LimitSummary, QueueSummary, StreamSummary
 from pelton.queue import WorkerInfo
-from pelton.queue.model.flow_records import FlowState
+from pelton.queue.builder import FlowState
 from pelton.queue.model.limits import JobLimit
 from pelton.storage import StandbyLag, backups_noted, leafs_noted, writer_hold
 

@@ -1,4 +1,7 @@
-"""Describing jobs of a flow: the results that they pass on, and what they come after.
+"""Describing jobs of a flow: the results that they pass on, what they come after, and what is stored of it.
+
+A flow is its nodes, in parts of some hundred, the message that begins it, and then a log of what happens: a node has
+ended, the flow is cancelled. The log has one order, from which everything else about a flow follows (``progress.py``).
 
 **A running job adds jobs to its own flow.** The added jobs are stored with the attempt's completion, so they belong to
 the flow if, and only if, that attempt completes. On a cluster they are stored before it: an attempt that was replaced
@@ -15,15 +18,94 @@ import msgspec
 
 from pelton.api import ConfigError, Outgoing
 from pelton.queue.job import Job, JobCall, JobDefinition, encode_unknown
-from pelton.queue.model.flow_records import NodeAdd, NodeSpec, OnFailure, encode_record
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_job_name, job_options
+from pelton.queue.model.records import NodeAgain, NodeEnd
 
 if TYPE_CHECKING:
     from pelton.queue.job_message import JobCodec, ResultCodec
     from pelton.queue.run.context import JobContext
 
+FlowState = Literal["running", "completed", "failed", "cancelled"]
+FlowNodeState = Literal["waiting", "enqueued", "completed", "failed", "cancelled", "expired"]
+OnFailure = Literal["cancel", "run"]
+
 R_co = TypeVar("R_co", covariant=True)
+
+
+class NodeSpec(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True):
+    """A node of a flow as stored: a job to be enqueued when the nodes ``after`` which it comes have ended.
+
+    ``args`` are the arguments that are known, as a JSON object, and ``results`` names the nodes, one or several, whose
+    results are the others. ``wanted``: its own result is an argument of another node. ``by``: the node whose job has
+    added it.
+    """
+
+    job: str
+    args: msgspec.Raw
+    results: dict[str, int | tuple[int, ...]] = {}
+    after: tuple[int, ...] = ()
+    on_failure: OnFailure = "cancel"
+    options: JobOptions = PLAIN
+    meta: dict[str, str] = {}
+    wanted: bool = False
+    by: int = -1
+
+
+class FlowBegin(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="begin"):
+    """The first message of a flow: its nodes, or in how many ``parts`` they are stored, and how many they are.
+
+    ``has_jobs``: the jobs of the nodes that come after no other are stored in the same transaction.
+    """
+
+    name: str = ""
+    has_jobs: bool = False
+    nodes: tuple[NodeSpec, ...] = ()
+    parts: int = 0
+    size: int
+
+
+class NodeAdd(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="add"):
+    """An attempt of the job ``id`` of the node ``by`` adds a node: its ``number`` th, as numbers in it count.
+
+    It is one of the flow if that attempt completes.
+    """
+
+    by: int
+    id: str
+    attempt: int
+    number: int
+    node: NodeSpec
+
+
+class FlowCancel(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="cancel"):
+    """Somebody has cancelled the flow."""
+
+    reason: str = ""
+
+
+class FlowRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """How a flow has ended by the message ``upto``; ``running``: not any more, because a job was redriven."""
+
+    state: FlowState
+    upto: int
+    at: int = 0
+    error: str = ""
+    size: int = 0
+
+
+FlowEvent = FlowBegin | NodeEnd | NodeAgain | NodeAdd | FlowCancel
+
+encode_record: Final = msgspec.json.Encoder().encode
+_CANCEL: Final = encode_record(FlowCancel())[:-1]
+decode_event: Final = msgspec.json.Decoder(FlowEvent).decode
+decode_part: Final = msgspec.json.Decoder(tuple[NodeSpec, ...]).decode
+decode_flow_record: Final = msgspec.json.Decoder(FlowRecord).decode
+
+
+def is_cancel(event: bytes) -> bool:
+    """Whether an event, encoded, cancels its flow."""
+    return event.startswith(_CANCEL)
 
 
 class FlowNode(Generic[R_co]):

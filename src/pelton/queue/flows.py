@@ -22,12 +22,11 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
-from pelton.queue.builder import FlowBuilder, FlowNode
-from pelton.queue.enqueuer import announce_messages, ring
-from pelton.queue.job import Job, JobHandle
-from pelton.queue.model.flow_records import (
+from pelton.queue.builder import (
     FlowBegin,
+    FlowBuilder,
     FlowCancel,
+    FlowNode,
     FlowNodeState,
     FlowRecord,
     FlowState,
@@ -36,6 +35,8 @@ from pelton.queue.model.flow_records import (
     decode_flow_record,
     encode_record,
 )
+from pelton.queue.enqueuer import announce_messages, ring
+from pelton.queue.job import Job, JobHandle
 from pelton.queue.model.limits import Order
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import checked_text, seconds, valid_text

@@ -1,4 +1,4 @@
-"""What a worker knows of the keys, and their records. Pure: time is passed in.
+"""What a worker knows of the keys, their records, and where it reads and writes these.
 
 **The record of a key: who holds it, which of its jobs is next, and what is still to be carried out. Pure.** A key's
 record is one message of one subject, replaced under the condition that it is still the one its writer has seen
@@ -31,17 +31,38 @@ its own clock. Its holder counts from before it wrote the record, and gives up e
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 from collections import OrderedDict
 from collections.abc import Sequence
 from math import inf
-from typing import Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 import msgspec
 
+from pelton.api import (
+    AckOp,
+    AckRejectedError,
+    ApiError,
+    Backend,
+    MessageNotFoundError,
+    MsgDelete,
+    Outgoing,
+    PeltonError,
+    WrongLastSequenceError,
+    headers,
+)
+from pelton.api.tracing import as_first
+from pelton.jet.registers import MovedError, Register, StoredRecord
+from pelton.jet.stream import at_leader
+from pelton.queue.model.naming import QueueNames
+from pelton.queue.model.records import CLAIMED
 from pelton.queue.model.states import FOR_SIGNAL, Attempt
 from pelton.queue.model.turns import KeyTurns
 from pelton.runtime import Random
+
+if TYPE_CHECKING:
+    from pelton.queue.registry import Extender
 
 HoldState = Literal["held", "settled", "waiting", "free"]
 FREE_FOR_S: Final = 3600
@@ -339,3 +360,173 @@ class KeyTable:
             if len(self._idle) > _IDLE_KEYS:
                 oldest, _ = self._idle.popitem(last=False)
                 del self._keys[oldest]
+
+
+# --- the records, as they are stored
+
+_DELETE_FAILED: Final = 10057
+
+
+class Ledger(Register[KeyRecord]):
+    """The records of a queue's keys. A key is the part of its jobs' subjects after the prefix."""
+
+    def __init__(self, backend: Backend, names: QueueNames) -> None:
+        super().__init__(
+            backend,
+            names.keys,
+            names.hold_subject(""),
+            encode,
+            decode,
+            lambda hold: FREE_FOR_S if hold.state == "free" else 0,
+        )
+        self._names = names
+
+    async def carry_out(self, key: str, seq: int, hold: KeyRecord) -> StoredRecord[KeyRecord]:
+        """Publish what a settled record holds, remove its job if it has ended, and return the record that follows.
+
+        Safe to repeat, or to run twice at once. Raises ApiError if a message is refused for good; then the
+        records of the queue itself are not written yet. Raises MovedError if another worker has done it.
+        """
+        ours, numbered = f"{self._names.root}.", [(f"{hold.name}.{n}", posted) for n, posted in enumerate(hold.outbox)]
+        # What a job adds to its flow has to be there when the flow is told that the job has ended.
+        emitted = [
+            (name, posted)
+            for name, posted in numbered
+            if not posted.subject.startswith(ours) or self._names.is_flow_log(posted.subject)
+        ]
+        if emitted:
+            await self._backend.publish_batch([with_id(name, posted) for name, posted in emitted])
+        # A wait is last: what comes after it finds the others.
+        waits = [one for one in numbered if one not in emitted and hold.waits_for_signal and one is numbered[-1]]
+        await asyncio.gather(*(self._note(*one) for one in numbered if one not in emitted and one not in waits))
+        need_not_wait = [not await self._begin_wait(*one) for one in waits]
+        if hold.ended:
+            # Last, so that a job is always stored somewhere.
+            await self.remove_job(hold.job)
+        after = carried_out(hold)
+        if any(need_not_wait):
+            after = msgspec.structs.replace(after, delay_ns=0)
+        return StoredRecord(await self.write(key, after, seq), after)
+
+    async def remove_job(self, job: int) -> None:
+        """Remove a job's message, unless it is already gone."""
+        try:
+            await self._backend.call(MsgDelete(stream=self._names.jobs, seq=job, no_erase=True))
+        except ApiError as error:
+            is_gone = isinstance(error, MessageNotFoundError)
+            has_failed = error.err_code == _DELETE_FAILED
+            if not (is_gone or (has_failed and await at_leader(self._backend, self._names.jobs, seq=job) is None)):
+                raise
+
+    async def _begin_wait(self, name: str, posted: Posted) -> bool:
+        """Publish the record of a wait for a signal; return False if there is one that was not received."""
+        wait = with_id(name, posted)
+        try:
+            await self._backend.publish(wait.subject, wait.data, wait.headers)
+        except WrongLastSequenceError:
+            return False
+        return True
+
+    async def _note(self, name: str, posted: Posted) -> None:
+        """Publish a record of the queue: one per job forever for outcomes, else the latest of its subject."""
+        note = with_id(name, posted)
+        if note.subject.startswith((self._names.attempt_subject(""), self._names.order_subject(""))):
+            await self._backend.publish(note.subject, note.data, note.headers)
+            return
+        if note.subject.startswith(self._names.ending_prefix):
+            note = as_first(note, self._names.outcomes_of("*"))
+        else:
+            block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
+            note = Outgoing(note.subject, note.data, block)
+        try:
+            await self._backend.publish(note.subject, note.data, note.headers)
+        except WrongLastSequenceError:
+            # Already stored: another worker is carrying this out as well, or has done so; or the job was cancelled.
+            return
+
+
+def with_id(name: str, posted: Posted) -> Outgoing:
+    """Return a message with an id that is the same for every publisher, unless it already has one."""
+    block = posted.headers
+    if block is None:
+        block = headers.encode({headers.MSG_ID: name})
+    elif headers.first(block, headers.MSG_ID) is None:
+        block = headers.with_value(block, headers.MSG_ID, name)
+    return Outgoing(posted.subject, posted.data, block)
+
+
+def outbox_of(messages: Sequence[Outgoing]) -> tuple[Posted, ...]:
+    """Return messages in the form in which a record stores them."""
+    return tuple(Posted(message.subject, message.data, message.headers) for message in messages)
+
+
+# --- the keys a worker holds: renewed by its keeper's thread, settled by its event loop, each lost at most once
+
+CHANNEL: Final = CLAIMED
+
+
+class HeldKey:
+    """A key that this worker holds. ``seq`` is its record's sequence, as far as this worker knows.
+
+    ``is_settling``: its attempt is over, and no longer renewed. ``is_settled``: the settled record is stored.
+    """
+
+    __slots__ = ("hold", "is_settled", "is_settling", "key", "seq")
+
+    def __init__(self, key: str, seq: int, hold: KeyRecord) -> None:
+        self.key: str = key
+        self.seq: int = seq
+        self.hold: KeyRecord = hold
+        self.is_settling: bool = False
+        self.is_settled: bool = False
+
+
+Holdings = dict[int, HeldKey]
+"""The keys a worker holds, by token; read by two threads, changed by its event loop."""
+
+
+def replaced_error(stream: str, job: int) -> AckRejectedError:
+    return AckRejectedError(stream, CHANNEL, job, "its key was taken over by another worker, which runs the job again")
+
+
+class HoldExtender:
+    """Extends leases: on keys itself, on anything else through the store."""
+
+    def __init__(self, backend: Backend, ledger: Ledger, holdings: Holdings) -> None:
+        self._backend = backend
+        self._ledger = ledger
+        self._holdings = holdings
+
+    def clone(self) -> Extender:
+        """Return a copy for another thread; it shares the holdings."""
+        backend = self._backend.clone()
+        return HoldExtender(backend, self._ledger.over(backend), self._holdings)
+
+    async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
+        """Extend leases, all at once; raises StoreError if none of them can be extended."""
+        if consumer != CHANNEL:
+            return await self._backend.ack(stream, consumer, acks)
+        return list(await asyncio.gather(*(self._renew(stream, ack) for ack in acks)))
+
+    async def close(self) -> None:
+        await self._backend.close()
+
+    async def _renew(self, stream: str, ack: AckOp) -> PeltonError | None:
+        held = self._holdings.get(ack.token)
+        if held is None:
+            return replaced_error(stream, ack.seq)
+        while not held.is_settling:
+            seen = held.seq
+            try:
+                held.seq = await self._ledger.write(held.key, held.hold, seen)
+            except MovedError:
+                if held.is_settling:
+                    break
+                seq, hold = await self._ledger.read(held.key)
+                if hold is None or hold.token != held.hold.token or hold.state != "held":
+                    return replaced_error(stream, ack.seq)
+                held.seq = seq
+            else:
+                return None
+        # Its attempt is over: the settler decides about it.
+        return None

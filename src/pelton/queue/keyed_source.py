@@ -1,13 +1,13 @@
 """Exclusive keys from compare-and-set records: how a worker takes jobs and settles them, and how many there are.
 
 **Exclusive keys from compare-and-set records: how a worker takes jobs, and settles them (docs/decisions/0017).** A key
-has at most one record (``table.py``), and the worker that writes it under the right condition decides about the key.
-Taking a job: claim the key's record, then read the first job stored after the last one that has ended. No other worker
-can hold that job, because it would need the record. Settling: write the outcome, the dead letter and the messages the
-job emitted into the record, in one publish; at that moment the attempt counts, and a holder that was replaced fails
-there. Then all of it is published to its subjects, with ids that make repeating it harmless, the job's message is
-removed, and the record is freed. A worker that dies in between leaves a settled record, which any other worker carries
-out.
+has at most one record (``key_table.py``), and the worker that writes it under the right condition decides about the
+key. Taking a job: claim the key's record, then read the first job stored after the last one that has ended. No other
+worker can hold that job, because it would need the record. Settling: write the outcome, the dead letter and the
+messages the job emitted into the record, in one publish; at that moment the attempt counts, and a holder that was
+replaced fails there. Then all of it is published to its subjects, with ids that make repeating it harmless, the job's
+message is removed, and the record is freed. A worker that dies in between leaves a settled record, which any other
+worker carries out.
 
 Failures, and how they are handled:
 
@@ -29,36 +29,47 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from math import inf
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Final
 
 from pelton.api import (
     AckRejectedError,
+    ApiError,
     Delivered,
     Outgoing,
     PeltonError,
     PullRequest,
+    StoredMessage,
     Unsettled,
     UnsettledGroup,
     WrongLastSequenceError,
 )
+from pelton.api.admission import check_subject
 from pelton.api.tracing import as_first
 from pelton.jet import ack_of
-from pelton.jet.registers import Follower, Outage, is_busy, last_and_new
-from pelton.jet.stream import next_of
-from pelton.queue.claimer import (
+from pelton.jet.registers import Follower, MovedError, Outage, is_busy, last_and_new
+from pelton.jet.stream import at_leader, next_of
+from pelton.queue.job_source import JobSource
+from pelton.queue.key_table import (
     CHANNEL,
-    Claimer,
+    Chance,
     HeldKey,
     HoldExtender,
     Holdings,
+    KeyRecord,
+    KeyTable,
     Ledger,
+    claim_record,
+    decode,
+    let_go,
     outbox_of,
+    refused_record,
     replaced_error,
+    settled_record,
+    taken_back,
     with_id,
+    with_job,
 )
-from pelton.queue.job_source import JobSource
-from pelton.queue.key_table import KeyRecord, KeyTable, decode
 from pelton.queue.model.naming import ALL_PRIORITIES, QueueNames
 from pelton.queue.model.records import Ended, cause_of
 from pelton.queue.model.states import Attempt
@@ -147,6 +158,194 @@ class Watch:
         key = self._names.key_of_hold(delivered.subject)
         age = (self._clock.now() - delivered.time_ns) / 1e9
         return self._table.saw_record(key, delivered.seq, decode(delivered.data), self._clock.boottime(), max(age, 0.0))
+
+
+# --- claiming keys: from a chance, which may be outdated, to a job that no other worker can hold
+
+# The pause before a key that another worker has changed is tried again: by then its record is known.
+_AGAIN_S: Final = 0.25
+_IN_FLIGHT_S: Final = 0.01
+
+
+class Claimer:
+    """Claims keys for one worker, and settles them."""
+
+    def __init__(
+        self,
+        jet: Streams,
+        names: QueueNames,
+        jobs: Stream,
+        worker: str,
+        ledger: Ledger,
+        table: KeyTable,
+        holdings: Holdings,
+    ) -> None:
+        self._backend = jet.backend
+        self._clock = jet.runtime.clock
+        self._ids = jet.runtime.ids
+        self._names = names
+        self._jobs = jobs
+        self._worker = worker
+        self._ledger = ledger
+        self._table = table
+        self._holdings = holdings
+
+    async def try_all(self, chances: Sequence[Chance]) -> list[TakenJob]:
+        """Try keys at once and return the jobs we claimed; raises the first error if there is none."""
+        answers = await asyncio.gather(*(self._try(chance) for chance in chances), return_exceptions=True)
+        found = [answer for answer in answers if isinstance(answer, TakenJob)]
+        for answer in answers:
+            if isinstance(answer, BaseException) and not found:
+                raise answer
+        return found
+
+    async def _try(self, chance: Chance) -> TakenJob | None:
+        """Claim a key, or carry out a settled record; leaves the key in the table unless it is ours now."""
+        again, changed = 0.0, 0
+        try:
+            if chance.hold is not None and chance.hold.state == "settled":
+                await self._rescue(chance)
+            elif (taken := await self._claim(chance)) is not None:
+                return taken
+        except MovedError as moved:
+            again, changed = _AGAIN_S, moved.seq or chance.seq + 1
+            await self._look_again(chance, moved)
+        except PeltonError:
+            self._table.release(chance.key, self._clock.boottime(), _AGAIN_S)
+            raise
+        self._table.release(chance.key, self._clock.boottime(), again, changed)
+        return None
+
+    async def _look_again(self, chance: Chance, moved: MovedError) -> None:
+        """Learn what the watch won't report: that a record was removed, or one that it reported long ago."""
+        if chance.seq and moved.seq == 0:
+            # The server removes free records.
+            self._table.forget_record(chance.key, self._clock.boottime())
+        elif not chance.seq:
+            seq, hold = await self._ledger.read(chance.key)
+            self._table.saw_record(chance.key, seq, hold, self._clock.boottime())
+
+    async def _claim(self, chance: Chance) -> TakenJob | None:
+        key, asked = chance.key, self._clock.boottime()
+        last_job = self._table.last_job(key)
+        hold = claim_record(chance.hold, self._worker)
+        token = await self._ledger.write(key, hold, chance.seq)
+        self._table.saw_record(key, token, hold, asked)
+        stored = await self._first_job(key, hold.done)
+        if stored is None:
+            free = let_go(hold)
+            seq = await self._ledger.write(key, free, token)
+            self._table.forget_jobs(key, last_job)
+            self._table.saw_record(key, seq, free, self._clock.boottime())
+            return None
+        hold = with_job(hold, token, stored.seq)
+        self._holdings[token] = HeldKey(key, token, hold)
+        return TakenJob(self._to_delivered(stored, token, hold.tries), asked)
+
+    def _to_delivered(self, stored: StoredMessage, token: int, tries: int) -> Delivered:
+        return Delivered(
+            subject=stored.subject,
+            seq=stored.seq,
+            time_ns=stored.time_ns,
+            headers=stored.hdrs or None,
+            data=stored.data,
+            consumer_seq=tries,
+            num_delivered=tries,
+            num_pending=0,
+            stream=self._names.jobs,
+            consumer=CHANNEL,
+            token=token,
+        )
+
+    async def _first_job(self, key: str, done: int) -> StoredMessage | None:
+        """Return the next job, of any priority, of those with a place of their own and of the others.
+
+        Only where jobs are known to be is looked at first. What is found there is the next one if everything before it
+        is known; otherwise there may be another one elsewhere.
+        """
+        likely = self._table.priorities(key, done) or (0,)
+        found = await self._first_of(key, done, likely)
+        if found is not None and self._table.is_known(found.seq):
+            return found
+        others = await self._first_of(key, done, [rank for rank in ALL_PRIORITIES if rank not in likely])
+        return min((stored for stored in (found, others) if stored is not None), key=attrgetter("seq"), default=None)
+
+    async def _first_of(self, key: str, done: int, priorities: Sequence[int]) -> StoredMessage | None:
+        subjects = [subject for rank in priorities for subject in self._names.subjects_of_key(key, rank)]
+        found = await asyncio.gather(*(self._next_at(subject, done) for subject in subjects))
+        return min((stored for stored in found if stored is not None), key=attrgetter("seq"), default=None)
+
+    async def _next_at(self, subject: str, done: int) -> StoredMessage | None:
+        """Return the next message. Replicas may not have it yet, so the leader is asked as well."""
+        found = await next_of(self._jobs, subject, done + 1)
+        return found or await at_leader(self._backend, self._names.jobs, seq=done + 1, next_by_subj=subject)
+
+    async def _rescue(self, chance: Chance) -> None:
+        """Carry out a record that another worker settled and has not carried out itself: it is gone, or slow."""
+        assert chance.hold is not None
+        try:
+            seq, after = await self._ledger.carry_out(chance.key, chance.seq, chance.hold)
+        except ApiError as error:
+            # The worker's attempt would have failed: it has, and the job is retried.
+            after = refused_record(chance.hold, str(error))
+            seq = await self._ledger.write(chance.key, after, chance.seq)
+        self._table.saw_record(chance.key, seq, after, self._clock.boottime())
+
+    # --- settling
+
+    async def settle(self, held: HeldKey, ended: Ended) -> None:
+        """Store how an attempt ended, and carry it out; raises as ``JobSource.settle`` does."""
+        for message in ended.messages:
+            check_subject(message.subject)
+        if not held.is_settled:
+            await self._commit(held, ended)
+        try:
+            seq, after = await self._ledger.carry_out(held.key, held.seq, held.hold)
+        except MovedError:
+            # Another worker was faster.
+            return
+        except ApiError:
+            await self._take_back(held)
+            raise
+        self._table.saw_record(held.key, seq, after, self._clock.boottime())
+
+    async def _commit(self, held: HeldKey, ended: Ended) -> None:
+        """Write the settled record; raises AckRejectedError if another worker holds the key by now."""
+        held.is_settling = True
+        name, outbox, delay_ns = self._ids.new(), outbox_of(ended.messages), ended.ack.delay_ns
+        over = settled_record(held.hold, name, outbox, ended=ended.is_over, delay_ns=delay_ns, known=ended.known)
+        while not held.is_settled:
+            try:
+                held.seq = await self._ledger.write(held.key, over, held.seq)
+            except MovedError:
+                await self._read_again(held)
+            except ApiError:
+                held.is_settling = False
+                raise
+            else:
+                held.hold, held.is_settled = over, True
+        self._table.saw_record(held.key, held.seq, held.hold, self._clock.boottime())
+
+    async def _read_again(self, held: HeldKey) -> None:
+        """Find out why a settlement was refused: our own renewal, or our write whose reply was lost, are harmless."""
+        seq, hold = await self._ledger.read(held.key)
+        if hold is None or hold.token != held.hold.token:
+            raise replaced_error(self._names.jobs, held.hold.job)
+        if hold.state == "settled":
+            held.hold, held.is_settled = hold, True
+        elif seq == held.seq:
+            # Another write is in flight: wait until it is known which came first.
+            await self._clock.sleep(_IN_FLIGHT_S)
+        held.seq = seq
+
+    async def _take_back(self, held: HeldKey) -> None:
+        """Reopen the attempt, because one of its messages is refused: it ends later, as a failed one."""
+        before = taken_back(held.hold)
+        try:
+            held.seq = await self._ledger.write(held.key, before, held.seq)
+        except MovedError:
+            raise replaced_error(self._names.jobs, held.hold.job) from None
+        held.hold, held.is_settled, held.is_settling = before, False, False
 
 
 class KeyedJobSource(JobSource):

@@ -29,8 +29,7 @@ import msgspec
 from pelton.api import Delivered, Outgoing
 from pelton.api.tracing import as_first
 from pelton.jet.stream import last_of, next_of
-from pelton.queue.job_message import JobMessage, flow_place
-from pelton.queue.model.flow_records import (
+from pelton.queue.builder import (
     FlowBegin,
     FlowCancel,
     FlowEvent,
@@ -38,15 +37,15 @@ from pelton.queue.model.flow_records import (
     FlowRecord,
     FlowState,
     NodeAdd,
-    NodeAgain,
-    NodeEnd,
     NodeSpec,
     decode_event,
     decode_part,
     encode_record,
 )
+from pelton.queue.job_message import JobMessage, flow_place
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions
+from pelton.queue.model.records import NodeAgain, NodeEnd
 from pelton.queue.model.states import NOTHING, FlowPlace, decode_envelope, outcome_without_worker
 from pelton.queue.scan import deliveries
 

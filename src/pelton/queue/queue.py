@@ -57,6 +57,7 @@ from pelton.queue.model.options import (
 )
 from pelton.queue.model.states import Envelope, JobSchedule, LastRun, Timetable
 from pelton.queue.queue_views import QueueWithViews
+from pelton.queue.reactor import Reactors
 from pelton.queue.registry import JobRegistry, Jobs, QueueContext, given_jobs
 from pelton.queue.run.claims import Claims
 from pelton.queue.run.slots import WorkerSettings
@@ -80,7 +81,6 @@ from pelton.queue.setup import (
     with_places,
     worker_consumers,
 )
-from pelton.queue.signals import Reactors
 from pelton.queue.steering import Mover, QueueWithSteering, Steering
 
 if TYPE_CHECKING:

@@ -53,10 +53,9 @@ from pelton.queue.enqueuer import (
 )
 from pelton.queue.job import JobHandle
 from pelton.queue.job_message import JobMessage
-from pelton.queue.model.flow_records import redriven_in_flow
 from pelton.queue.model.naming import tenant_in
 from pelton.queue.model.options import PLAIN, JobFilter, JobOptions, checked_id, job_filter, seconds
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.records import job_id_in, redriven_in_flow
 from pelton.queue.model.states import (
     ENDINGS,
     DeadLetter,

@@ -47,11 +47,10 @@ from pelton.api.tracing import Replacement
 from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import announce_again, signal_message
 from pelton.queue.job_message import JobMessage, ResultCodec
-from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
 from pelton.queue.model.naming import CANCEL, encode_key, encode_tenant, token_of
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
-from pelton.queue.model.records import job_id_in
+from pelton.queue.model.records import job_id_in, told_to_flow
 from pelton.queue.model.states import (
     ENDINGS,
     Outcome,

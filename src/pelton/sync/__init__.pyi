@@ -50,7 +50,7 @@ from pelton.locks.election import ElectionOptions as ElectionOptions
 from pelton.locks.lock import Guard
 from pelton.queue.builder import FlowExtension as FlowExtension
 from pelton.queue.builder import FlowNode as FlowNode
-from pelton.queue.builder import NodeOptionFields
+from pelton.queue.builder import FlowState, NodeOptionFields, OnFailure
 from pelton.queue.enqueuer import QueueEvent as QueueEvent
 from pelton.queue.enqueuer import QueueEventKind
 from pelton.queue.flows import FlowInfo as FlowInfo
@@ -62,7 +62,6 @@ from pelton.queue.job import JobDefinition as JobDefinition
 from pelton.queue.job import JobHooks, JobQueue, P, R, R_co
 from pelton.queue.job_message import JobArguments, ResultCodec, RunContext
 from pelton.queue.job_message import JobCodec as JobCodec
-from pelton.queue.model.flow_records import FlowState, OnFailure
 from pelton.queue.model.limits import JobLimit as JobLimit
 from pelton.queue.model.limits import Rate as Rate
 from pelton.queue.model.naming import QueueNames

@@ -8,7 +8,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pelton.queue.model.flow_records import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeAgain, NodeEnd, NodeSpec
+from pelton.queue.builder import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeSpec
+from pelton.queue.model.records import NodeAgain, NodeEnd
 from pelton.queue.progress import FlowProgress, FlowStep
 
 NOTHING = msgspec.Raw(b"{}")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import pelton
 from pelton.queue import FlowHandle, FlowNode, Queue
-from pelton.queue.model.flow_records import NodeSpec
+from pelton.queue.builder import NodeSpec
 from pelton.testing import ManualRuntime, manual_runtime
 from tests.queue.flow.test_decide import Model, graphs
 

@@ -13,8 +13,8 @@ from pelton import Jet
 from pelton.api import AckOp, AckRejectedError, Outgoing, PullRequest, ServerTimeoutError
 from pelton.jet import ack_of
 from pelton.queue import Attempt, JobContext, Queue
-from pelton.queue.claimer import Ledger
 from pelton.queue.job_source import JobSource
+from pelton.queue.key_table import Ledger
 from pelton.queue.model.records import Ended
 from pelton.queue.registry import TakenJob
 from tests.queue.conftest import ON_BOTH

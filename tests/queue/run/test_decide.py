@@ -16,6 +16,7 @@ from pelton.api import (
     UnknownJobError,
 )
 from pelton.api.errors import from_reply
+from pelton.api.job_errors import describe, trace
 from pelton.queue.model.options import DEFAULT_BACKOFF, JobRules
 from pelton.queue.model.records import (
     COMPLETED,
@@ -26,8 +27,6 @@ from pelton.queue.model.records import (
     after_deaths,
     after_error,
     after_refusal,
-    describe,
-    trace,
 )
 from pelton.queue.model.states import AFTER_ATTEMPT, ENDINGS, AttemptEnd
 from pelton.runtime import Random

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from math import ceil, inf
-from traceback import TracebackException
-from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -29,10 +26,10 @@ from pelton.api import (
     UnknownJobError,
     headers,
 )
+from pelton.api.job_errors import describe, trace
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import parse_duration
 from pelton.jet import ack_of
-from pelton.queue.model.flow_records import told_to_flow
 from pelton.queue.model.limits import JobLimit, carried_out, number_of
 from pelton.queue.model.naming import CALLS, CANCEL, QueueNames, decode_key
 from pelton.queue.model.options import JobRules
@@ -44,8 +41,10 @@ from pelton.queue.model.states import (
     AttemptEnd,
     AttemptError,
     DeadLetter,
+    Ending,
     Envelope,
     Finish,
+    FlowPlace,
     JobState,
     LastRun,
     Outcome,
@@ -56,60 +55,6 @@ from pelton.queue.model.states import (
     with_own_name,
 )
 from pelton.runtime import Random
-
-_QUEUE: Final = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-_LONGEST_TEXT: Final = 8192
-_LONGEST_TRACE: Final = 8192
-_LONGEST_LINE: Final = 1024
-_MOST_FRAMES: Final = 50
-_CUT: Final = "[...]\n"
-
-
-def frames_of_job(error: BaseException) -> TracebackType | None:
-    """Return where a job raised an error, without the worker's own frames; None for an error of the worker itself."""
-    frames = error.__traceback__
-    while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_QUEUE):
-        frames = frames.tb_next
-    return frames
-
-
-def is_raised(error: BaseException) -> bool:
-    """Whether a traceback would show where a job raised an error, or its cause."""
-    return frames_of_job(error) is not None or error.__cause__ is not None
-
-
-def describe(error: BaseException) -> str:
-    """Return an error as text that can be stored: its class and its message, truncated if it is too long."""
-    name = type(error).__name__
-    try:
-        text = str(error)
-    except BaseException as failed:  # an error's own code may be wrong as well
-        text = f"(its message can't be read: {type(failed).__name__})"
-    text = _storable(text[:_LONGEST_TEXT])
-    return f"{name}: {text}" if text else name
-
-
-def trace(error: BaseException) -> str:
-    """Return an error's traceback as text that can be stored, with its causes, starting at the job's own function.
-
-    A long one keeps its end, where the error is. Empty for an error that was never raised.
-    """
-    if not is_raised(error):
-        return ""
-    try:
-        # A negative limit keeps the innermost frames.
-        lines = TracebackException(type(error), error, frames_of_job(error), limit=-_MOST_FRAMES, compact=True).format()
-        cut = [line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}{_CUT}" for line in lines]
-    except BaseException:  # an error's own code may be wrong as well
-        return ""
-    text = "".join(cut)
-    return _storable(text if len(text) <= _LONGEST_TRACE else _CUT + text[len(_CUT) - _LONGEST_TRACE :])
-
-
-def _storable(text: str) -> str:
-    """Escape lone surrogates, which names of files may hold and JSON can't."""
-    return text.encode(errors="backslashreplace").decode()
-
 
 # --- how a job continues after an attempt: pure decisions from how the attempt ended
 
@@ -604,3 +549,52 @@ def records_of(
 ) -> AttemptRecords:
     """Return the records of a delivery; who gives it back without a look needs no clocks."""
     return AttemptRecords(names, worker, delivered, now, own, str(delivered.seq), delivered.num_delivered)
+
+
+# --- what a job of a flow, or a called one, tells
+
+
+class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True, tag="end"):
+    """The job of a node has ended, with an ``attempt``; ``id`` is the job's.
+
+    ``result`` is kept if it is ``wanted`` by another node.
+    """
+
+    node: int
+    id: str
+    state: Ending
+    result: msgspec.Raw = NOTHING
+    wanted: bool = False
+    error: str = ""
+    attempt: int = 0
+
+
+class NodeAgain(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="again"):
+    """The dead letter of a node's job was redriven, as the job ``id``."""
+
+    node: int
+    id: str
+
+
+def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
+    """Return what the flow of a job keeps of its outcome."""
+    return NodeEnd(
+        node=place.node,
+        id=outcome.id,
+        state=outcome.state,
+        result=outcome.result if place.wanted and outcome.state == "completed" else NOTHING,
+        wanted=place.wanted,
+        error=outcome.error[:_LONGEST_ERROR],
+        attempt=outcome.attempt,
+    )
+
+
+def told_to_flow(names: QueueNames, place: FlowPlace, outcome: Outcome) -> Outgoing:
+    """Return the message that is stored with the outcome of a job of a flow, or of a called one, or before it."""
+    if (caller := place.caller) is not None:
+        return Outgoing(QueueNames(caller[0]).memory_subject(caller[1], "signal", CALLS, outcome.id), _encode(outcome))
+    return Outgoing(names.flow_told(place.flow, outcome.id), _encode(node_end(place, outcome)))
+
+
+def redriven_in_flow(names: QueueNames, place: FlowPlace, job_id: str) -> Outgoing:
+    return Outgoing(names.flow_log(place.flow), _encode(NodeAgain(node=place.node, id=job_id)))

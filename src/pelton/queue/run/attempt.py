@@ -22,10 +22,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 import msgspec
 
 from pelton.api import JobCancelledError, JobResultError, JobTimeoutError, LeaseLostError, PeltonError, headers
+from pelton.api.job_errors import describe
 from pelton.api.times import Seconds
 from pelton.queue.enqueuer import announce_taken, has_listeners
 from pelton.queue.job import AsyncJob, Job, blocking
-from pelton.queue.model.records import AfterAttempt, Ended, PutOff, describe
+from pelton.queue.model.records import AfterAttempt, Ended, PutOff
 from pelton.queue.model.states import NOTHING, JobProgress
 from pelton.queue.registry import BatchJob
 from pelton.queue.run.blocking import BlockingContext, ChildRequests, VerbRunner

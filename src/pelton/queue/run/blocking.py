@@ -27,9 +27,9 @@ from typing import Any, Final
 import msgspec
 
 from pelton.api import ConfigError, JobError
+from pelton.api.job_errors import describe, trace
 from pelton.queue.job import JobCall
 from pelton.queue.job_message import ResultCodec
-from pelton.queue.model.records import describe, trace
 from pelton.queue.run.calls import CalledJob
 from pelton.queue.run.context import JobContext
 from pelton.queue.run.steps import CALLS_ON, codec_of

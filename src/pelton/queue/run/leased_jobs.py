@@ -31,6 +31,7 @@ from pelton.api import (
     UnknownJobError,
     WrongLastSequenceError,
 )
+from pelton.api.job_errors import frames_of_job, is_raised, trace
 from pelton.jet import ack_of
 from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
 from pelton.queue.job import Job
@@ -47,10 +48,7 @@ from pelton.queue.model.records import (
     after_deaths,
     after_error,
     after_refusal,
-    frames_of_job,
-    is_raised,
     job_id_of,
-    trace,
 )
 from pelton.queue.model.states import Finish
 from pelton.queue.run.admission import Admission
@@ -414,7 +412,8 @@ class LeasedJobs(Generic[J]):
                 decision = msgspec.structs.replace(decision, by_order=decision.by_order or is_ordered)
             elif records.attempt > rules.max_attempts:
                 decision = after_deaths(records.attempt, rules.max_attempts)
-            if await is_to_undo(self._queue, records, job.definition, decision or ordered):
+            was_there = records.delivered.num_delivered > 1
+            if was_there and await is_to_undo(self._queue, records, job.definition, decision or ordered):
                 return None
             if decision is None and ordered is not None:
                 return ordered

@@ -25,10 +25,10 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pelton.api import AckOp, AckRejectedError, Backend, Delivered, PeltonError
+from pelton.api.job_errors import describe
 from pelton.jet import ack_of
 from pelton.jet.registers import MovedError, OwnConnection, Register
 from pelton.queue.model.limits import EMPTY, SlotRecord, beaten
-from pelton.queue.model.records import describe
 from pelton.queue.run.admission import SlotJob
 from pelton.runtime import LeaseClock, LeaseShares, LoopThread, within
 

@@ -34,7 +34,7 @@ from pelton.api import ConsumerNotFoundError, Outgoing, PeltonError, Settled, he
 from pelton.api.json_values import UNREADABLE
 from pelton.jet.registers import MovedError
 from pelton.jet.stream import last_of
-from pelton.queue.claimer import CHANNEL, Ledger
+from pelton.queue.key_table import CHANNEL, Ledger
 from pelton.queue.model.limits import WHOLE_QUEUE
 from pelton.queue.model.naming import CANCEL
 from pelton.queue.model.records import PutOff

@@ -56,6 +56,7 @@ from pelton.api import (
     WrongLastSequenceError,
     headers,
 )
+from pelton.api.job_errors import describe
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import Seconds
 from pelton.jet.registers import until_answered
@@ -63,7 +64,7 @@ from pelton.jet.stream import last_of, next_of
 from pelton.queue.job_message import ResultCodec
 from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
-from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff, describe
+from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
 from pelton.queue.run.undo import JobUndo
 from pelton.queue.scan import last_messages

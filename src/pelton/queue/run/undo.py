@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 import msgspec
 
 from pelton.api import ConfigError, JobError, LeaseLostError, Outgoing
+from pelton.api.job_errors import describe
 from pelton.jet.registers import until_answered
 from pelton.jet.stream import last_of
 from pelton.queue.model.naming import token_of
-from pelton.queue.model.records import AfterAttempt, Again, describe
+from pelton.queue.model.records import AfterAttempt, Again
 from pelton.queue.model.states import Finish, StepRecord
 
 if TYPE_CHECKING:
@@ -186,10 +187,11 @@ async def has_registered(queue: QueueContext, job_id: str) -> bool:
 async def is_to_undo(
     queue: QueueContext, records: AttemptRecords, definition: Job[Any, Any] | None, decision: AfterAttempt | None
 ) -> bool:
-    """Whether a job is started once more before it ends, to undo what it did; its records tell so then."""
+    """Whether a job is started once more before it ends, to undo what it did; its records tell so then.
+
+    Ask it of one that was delivered before: any other has done nothing.
+    """
     if definition is None or not definition.context_parameter or not isinstance(decision, Finish):
-        return False
-    if records.delivered.num_delivered == 1:
         return False
     most = definition.rules.max_attempts
     # One that has only steps is not started once more: it may be what kills its workers.
