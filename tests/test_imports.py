@@ -148,22 +148,22 @@ def test_no_statement_is_prepared_anew_for_its_limit() -> None:
     assert not found
 
 
-PLANNED = {
+PLANNED = [
     # How a queue is stored: with keys as records, and whether it is read without its leader.
     ("setup.py", "has_exclusive_subjects"),
-    # Whether deliveries are listed, or are told by the records of workers.
+    # Whether deliveries are listed, or are told by the records of workers; and what jobs remember, without a consumer.
+    ("scan.py", "own_verbs"),
     ("scan.py", "own_verbs"),
     # Whether a flow and its first jobs are stored at once or in an order that can be repeated.
     ("flows.py", "atomic_batches"),
     # Whether settlements share a transaction, and so wait for each other.
     ("run/worker.py", "atomic_batches"),
-    # Whether only the clock tells that a lease is lost, and a delivery that is due is left alone.
+    # Whether only the clock tells that a lease is lost.
     ("run/leased_jobs.py", "refuses_late_acks"),
-    ("run/parking.py", "refuses_late_acks"),
     # Whether records of a job are stored together, and called jobs with the records that they are called.
     ("run/steps.py", "atomic_batches"),
     ("run/calls.py", "atomic_batches"),
-}
+]
 
 
 def test_a_queue_asks_what_its_backend_can_do_in_no_other_place() -> None:

@@ -29,12 +29,14 @@ class Settled(msgspec.Struct, frozen=True, gc=False):
 
     ``once`` is a filter, of which the last of the messages must be the first: a delivery that was settled otherwise has
     stored another one. A last token ``*`` stands for that of its subject. It only matters where late acks are not
-    refused (`Planning`).
+    refused (`Planning`). So does ``due``, when the message is delivered anew anyway, in wall nanoseconds: if that is in
+    a moment, it is left alone, and its ack is refused.
     """
 
     messages: Sequence[Outgoing]
     ack: AckOp
     once: str = ""
+    due: int = 0
 
 
 class Replacement(msgspec.Struct, frozen=True, gc=False):

@@ -28,7 +28,6 @@ import msgspec
 from pelton.api import (
     AckOp,
     AckRejectedError,
-    ApiError,
     ConfigError,
     ConsumerCreate,
     ConsumerInfo,
@@ -56,7 +55,6 @@ from pelton.api import (
     Transacting,
     UnsettledGroups,
     UnsettledGroupsReply,
-    WrongLastSequenceError,
     headers,
 )
 from pelton.api.admission import check_listening, check_request, check_subject
@@ -65,12 +63,11 @@ from pelton.api.codec import PREFIX
 from pelton.api.keys import Key
 from pelton.api.message import ack_payload, ack_subject
 from pelton.api.requests import FindMessages, SubjectTotals
-from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.tracing import Replacement, Tracing, Withdrawn
 from pelton.cluster.api_calls import ApiCall, Retry, direct_get, find_messages, subject_totals
 from pelton.cluster.backups import back_up, restore
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
-from pelton.cluster.publisher import Publisher, ack_in, messages_of, unknown, why_without_effect, withdraw_each
+from pelton.cluster.publisher import Publisher, ack_in, settle_each, unknown, withdraw_each
 from pelton.cluster.pull import Channel, FreeChannels, Pull
 from pelton.cluster.settings import ClusterSettings
 from pelton.cluster.subscription import ClusterSubscription, Presence
@@ -148,21 +145,6 @@ def _as_batch(messages: Sequence[Outgoing], batch: str) -> list[Outgoing]:
 _AT_ONCE: Final = 500
 
 
-async def publish_each(
-    publisher: Publisher, groups: Sequence[Sequence[Outgoing]], refusals: Sequence[PeltonError | None]
-) -> list[PeltonError | None]:
-    """Publish groups of messages with ids, except for those that were refused before; return why each is refused."""
-    answers = list(refusals)
-    wanted = [index for index, refused in enumerate(refusals) if refused is None and groups[index]]
-    try:
-        await publisher.publish_all([message for index in wanted for message in groups[index]])
-    except (ApiError, ConfigError):
-        # Their ids make it harmless to repeat those that were stored.
-        for index in wanted:
-            answers[index] = await _refusal(publisher, groups[index])
-    return answers
-
-
 async def publish_apart(publisher: Publisher, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
     """Publish messages, each of which is answered by itself; other errors are raised when all are answered."""
     answers: list[PubAck | PeltonError] = []
@@ -177,14 +159,6 @@ async def publish_apart(publisher: Publisher, messages: Sequence[Outgoing]) -> l
     if failed:
         raise failed[0]
     return answers
-
-
-async def _refusal(publisher: Publisher, messages: Sequence[Outgoing]) -> PeltonError | None:
-    try:
-        await publisher.publish_all(messages)
-    except (ApiError, ConfigError) as refused:
-        return refused
-    return None
 
 
 R = TypeVar("R")
@@ -417,33 +391,7 @@ class Cluster:
     async def settle_many(self, endings: Sequence[Settled], stream: str, consumer: str) -> list[PeltonError | None]:
         """Publish what many deliveries produced, each message with an id, then acknowledge them."""
         self._check()
-        named = [self._publisher.with_ids(messages_of(ending)) for ending in endings]
-        # The last message of each tells that its others are stored: it is published after them, or not at all.
-        refusals = await publish_each(self._publisher, [messages[:-1] for messages in named], [None] * len(endings))
-        refusals = await publish_each(self._publisher, [messages[-1:] for messages in named], refusals)
-        left: list[int] = []
-        for index, (ending, refused) in enumerate(zip(endings, refusals, strict=True)):
-            if ending.once and isinstance(refused, WrongLastSequenceError):
-                refusals[index] = await self._why_without_effect(ending, stream, consumer, refused)
-                # It is settled, by whomever: it is not to be delivered for ever.
-                if refusals[index] is None or ending.ack.kind != "progress":
-                    left.append(index)
-            elif refused is None:
-                left.append(index)
-        answers = await self.ack(stream, consumer, [endings[index].ack for index in left])
-        for index, answer in zip(left, answers, strict=True):
-            refusals[index] = refusals[index] or answer
-        return refusals
-
-    async def _why_without_effect(
-        self, ending: Settled, stream: str, consumer: str, refused: WrongLastSequenceError
-    ) -> PeltonError | None:
-        try:
-            return await why_without_effect(self, ending, stream, consumer, refused)
-        except FINAL_ERRORS:
-            raise
-        except PeltonError as error:
-            return error
+        return await settle_each(self, self._publisher, endings, stream, consumer, self._runtime.clock.now())
 
     async def withdraw(self, stream: str, instead: Mapping[int, Replacement]) -> Withdrawn:
         """Store others in order, then remove the messages."""

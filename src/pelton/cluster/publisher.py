@@ -54,6 +54,7 @@ from pelton.api.admission import check_subject
 from pelton.api.codec import api_subject, decode_reply, encode_body
 from pelton.api.errors import is_passing
 from pelton.api.message import decode_pub_ack
+from pelton.api.store_errors import FINAL_ERRORS
 from pelton.api.tracing import Replacement, Withdrawn, as_first, only_of
 from pelton.cluster.api_calls import Retry
 from pelton.cluster.connection import Answer, Connection, Interrupted, NotSent, Silent
@@ -346,6 +347,7 @@ def ack_in(subject: str, answer: Answer) -> PubAck:
 
 _AT_ONCE: Final = 64
 _DELETE_FAILED: Final = 10057
+_SOON_NS: Final = 10**9
 
 
 def messages_of(ending: Settled | Replacement) -> Sequence[Outgoing]:
@@ -354,9 +356,63 @@ def messages_of(ending: Settled | Replacement) -> Sequence[Outgoing]:
     return [*messages[:-1], as_first(messages[-1], ending.once)] if ending.once else messages
 
 
+async def publish_each(
+    publisher: Publisher, groups: Sequence[Sequence[Outgoing]], refusals: Sequence[PeltonError | None]
+) -> list[PeltonError | None]:
+    """Publish groups of messages with ids, except for those that were refused before; return why each is refused."""
+    answers = list(refusals)
+    wanted = [index for index, refused in enumerate(refusals) if refused is None and groups[index]]
+    try:
+        await publisher.publish_all([message for index in wanted for message in groups[index]])
+    except (ApiError, ConfigError):
+        # Their ids make it harmless to repeat those that were stored.
+        for index in wanted:
+            answers[index] = await _refusal(publisher, groups[index])
+    return answers
+
+
+async def _refusal(publisher: Publisher, messages: Sequence[Outgoing]) -> PeltonError | None:
+    try:
+        await publisher.publish_all(messages)
+    except (ApiError, ConfigError) as refused:
+        return refused
+    return None
+
+
+async def settle_each(
+    backend: Backend, publisher: Publisher, endings: Sequence[Settled], stream: str, consumer: str, now: int
+) -> list[PeltonError | None]:
+    """Settle deliveries side by side: see `Backend.settle_many`. ``now`` is the time, in wall nanoseconds."""
+    named = [publisher.with_ids(messages_of(ending)) for ending in endings]
+    before: list[PeltonError | None] = [_why_too_late(ending, stream, consumer, now) for ending in endings]
+    # The last message of each tells that its others are stored: it is published after them, or not at all.
+    before = await publish_each(publisher, [messages[:-1] for messages in named], before)
+    refusals = await publish_each(publisher, [messages[-1:] for messages in named], before)
+    left: list[int] = []
+    for index, (ending, refused) in enumerate(zip(endings, refusals, strict=True)):
+        if ending.once and isinstance(refused, WrongLastSequenceError):
+            refusals[index] = await why_without_effect(backend, ending, stream, consumer, refused)
+            # It is settled, by whomever: it is not to be delivered for ever.
+            if refusals[index] is None or ending.ack.kind != "progress":
+                left.append(index)
+        elif refused is None:
+            left.append(index)
+    answers = await backend.ack(stream, consumer, [endings[index].ack for index in left])
+    for index, answer in zip(left, answers, strict=True):
+        refusals[index] = refusals[index] or answer
+    return refusals
+
+
+def _why_too_late(ending: Settled, stream: str, consumer: str, now: int) -> PeltonError | None:
+    """Return why a delivery can't be settled any more that is due in a moment."""
+    if 0 < ending.due <= now + _SOON_NS:
+        return AckRejectedError(stream, consumer, ending.ack.seq, "it is about to be delivered")
+    return None
+
+
 async def why_without_effect(
     backend: Backend, ending: Settled, stream: str, consumer: str, refused: WrongLastSequenceError
-) -> AckRejectedError | None:
+) -> PeltonError | None:
     """Return why an ending has no effect whose last message was refused; None if that very message is stored.
 
     It is when a publish was repeated: a server checks the condition before it knows the message again.
@@ -366,6 +422,10 @@ async def why_without_effect(
         found = (await backend.call(MsgGet(stream=refused.stream, last_by_subj=only_of(last, ending.once)))).message
     except MessageNotFoundError:
         pass
+    except FINAL_ERRORS:
+        raise
+    except PeltonError as error:
+        return error
     else:
         if (found.subject, found.data) == (last.subject, last.data):
             return None

@@ -281,12 +281,9 @@ class Recall:
             return None
         if job.delivery.consumer == CHANNEL:
             return await self._recall_key(job)
-        if not self._queue.backend.planning.refuses_late_acks and job.record.retry_at <= now + _SOON_NS:
-            # It is about to be delivered.
-            return True
         recalled = msgspec.structs.replace(job.delivery, recalled_by=seqs[-1])
         claim = self._instead(job, msgspec.structs.replace(job.record, put_off=recalled, retry_at=0, waits=""))
-        settled = Settled((claim,), job.delivery.nak())
+        settled = Settled((claim,), job.delivery.nak(), due=job.record.retry_at)
         await self._queue.backend.settle_once(settled, self._queue.names.jobs, job.delivery.consumer)
         return True
 
