@@ -14,6 +14,8 @@ import pytest
 from pelton import Jet, JobEndedError, JobNotFoundError, SignalTimeoutError
 from pelton.observe.finding import job_with_details
 from pelton.queue import JobContext, Queue
+from pelton.queue.model.naming import QueueNames
+from pelton.streams.reader import _is_range
 from tests.kit.served import served_store
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, open_store, working
@@ -226,3 +228,11 @@ async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(
     assert [await elsewhere.handle(handle.id).event(name) for name in ("quote", "place")] == [{"price": 2}, "york"]
     with pytest.raises(JobNotFoundError):
         await elsewhere.handle("999").event("quote")
+
+
+def test_what_a_job_left_is_found_by_its_subjects_among_that_of_however_many_others() -> None:
+    """A filter that is no beginning of subjects is searched for in the messages of all jobs that wait."""
+    names = QueueNames("garage")
+    assert all(
+        map(_is_range, (names.signals_of("7", "n"), names.traces_of("7"), names.memory_subject("7", "call", ">")))
+    )

@@ -365,8 +365,8 @@ class QueueNames:
         return f"{self.root}.running.job.{job_id}.signal.{token_of(name)}.{token}"
 
     def signals_of(self, job_id: str, name: str) -> str:
-        """Return the filter for the signals of a name, a token."""
-        return f"{self.root}.running.job.{job_id}.signal.{name}.*"
+        """Return the filter for the signals of a name, a token: as a beginning of subjects, which is found by them."""
+        return f"{self.root}.running.job.{job_id}.signal.{name}.>"
 
     def is_signal(self, subject: str) -> bool:
         """Whether a subject of what a job leaves is that of a signal."""

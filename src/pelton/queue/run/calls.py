@@ -286,7 +286,7 @@ def _value_of(called: CalledJob[Any], ended: StepRecord) -> Any:
 
 async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> AsyncGenerator[CallRecord]:
     """Iterate over the jobs that a job has called and still waits for, and that are not to go on without it."""
-    async with aclosing(stored_messages(stream, names.memory_subject(job_id, "call", "*"))) as stored:
+    async with aclosing(stored_messages(stream, names.memory_subject(job_id, "call", ">"))) as stored:
         async for one in stored:
             record = _record(decode_step(one.data).result)
             number = one.subject.rpartition(".")[2]

@@ -300,7 +300,10 @@ class JobSteps:
             if record is None:
                 record = StepRecord(until=0 if limit is None else now + int(limit * 1e9), by=self.by)
             last = self._received.get(name, 0)
-            signal = await next_of(stream, names.signals_of(job_id, token), last + 1)
+            signals = names.signals_of(job_id, token)
+            # The last one is found at once, among however many messages of other jobs.
+            newest = await last_of(stream, signals)
+            signal = None if newest is None or newest.seq <= last else await next_of(stream, signals, last + 1)
             if signal is None and not (record.until and record.until - now <= _TIMELY_NS):
                 left = (record.until - now) / 1e9 if record.until else None
                 await self.wait_on(f"it waits for signal {name!r}", token, wait, record, last, left)
