@@ -208,6 +208,17 @@ async def test_a_second_ack_is_told_so(stream: pelton.Stream) -> None:
     assert (await consumer.info()).num_ack_pending == 0
 
 
+async def test_an_ack_of_no_message_changes_no_state(stream: pelton.Stream) -> None:
+    consumer = await stream.create_consumer(durable_name="c")
+    [message] = await consumer.fetch(1)
+    # The row of the consumer itself has this sequence.
+    ack = AckOp(seq=2**63 - 1, consumer_seq=message.metadata.consumer_seq)
+    [refused] = await consumer._backend.ack("s", "c", [ack])
+    assert refused is not None
+    await message.ack()
+    assert await taken(consumer) == [2, 3, 4, 5]
+
+
 async def test_nak_gives_back_at_once_or_later(stream: pelton.Stream, runtime: ManualRuntime) -> None:
     consumer = await stream.create_consumer(durable_name="c")
     first, second = await consumer.fetch(2)

@@ -178,6 +178,13 @@ _CONSUMERS: Final = (
         ("tokens", "models:1+11", "storm"),
     ),
     Mutant(
+        "an ack of an old delivery is accepted if it comes alone",
+        "consumers/settle.py",
+        "=? AND dseq=? AND seq<",
+        "=? AND ifnull(?, 1) AND seq<",
+        ("tokens", "models:1+11", "storm"),
+    ),
+    Mutant(
         "acks of old deliveries are accepted if there are many",
         "consumers/settle.py",
         "        if not done.items() <= held.items() or any(",
@@ -243,8 +250,8 @@ _CONSUMERS: Final = (
     Mutant(
         "a block within a transaction is not undone",
         "engine/transactions.py",
-        "        self._do(lambda: operations.keep(mark) if keep else operations.go_back(mark))\n",
-        "        self._do(lambda: operations.keep(mark))\n",
+        "        self._do(operations.keep if keep else operations.go_back, mark)\n",
+        "        self._do(operations.keep, mark)\n",
         ("models:4+11", "cancelled"),
     ),
     Mutant(

@@ -457,7 +457,7 @@ class Delivery:
         due = due_after(c.config, 1, self._now)
         c.unsettled += len(seqs)
         c.due = min(c.due, due)
-        if claimed is None and (len(seqs) == 1 or list(seqs) == list(range(seqs[0], seqs[-1] + 1))):
+        if claimed is None and len(seqs) > 1 and list(seqs) == list(range(seqs[0], seqs[-1] + 1)):
             self._runs.append((seqs[0], seqs[-1], number - seqs[0]))
             return
         numbers = range(number, number + len(seqs))

@@ -51,7 +51,7 @@ from pelton.api.times import Duration
 from pelton.consumers.log import ConsumerLog, due_after, later
 from pelton.consumers.rules import ALL
 from pelton.sourcing import SourceLink
-from pelton.storage import TOKEN_EPOCH, column, decoded, integer, integers, runs
+from pelton.storage import STATE_SEQ, TOKEN_EPOCH, column, decoded, integer, integers, runs
 from pelton.streams import StreamLog
 from pelton.subjects import SubjectIndex, clash_between, is_subset
 
@@ -323,6 +323,7 @@ SETTLED: Final[frozenset[Answered]] = frozenset({"acked", "termed"})
 
 
 _DELETE: Final = "DELETE FROM pelton_deliveries WHERE consumer=? AND seq"
+_DELETE_HELD: Final = f"{_DELETE}=? AND dseq=? AND seq<{STATE_SEQ}"
 _MANY: Final = 8
 _AHEAD: Final = 256
 # Each text says what is known of the message, and what you can do if anything.
@@ -367,9 +368,24 @@ class Settlement:
 
     def run(self, acks: Sequence[AckOp]) -> list[PeltonError | None]:
         """Apply acks in order; return one entry per ack: None, or why nothing may be published with it."""
+        if len(acks) == 1 and self._has_settled(acks[0]):
+            return [None]
         answers = self.take(acks)
         self.write()
         return answers
+
+    def _has_settled(self, ack: AckOp) -> bool:
+        """Settle a delivery in one statement, if this is a plain ack and it is held: the usual case."""
+        c = self._c
+        if ack.kind != "ack" or c.config.ack_policy != "explicit" or c.sampled or c.per_subject:
+            return False
+        if self._is_of_another(ack) or ack.is_of_any:
+            return False
+        c.db.run(_DELETE_HELD, (c.id, ack.seq, ack.consumer_seq))
+        if not c.db.connection.changes():
+            return False
+        self._note_settled((ack.seq,))
+        return True
 
     def of_acks_alone(self, answers: list[PeltonError | None]) -> list[PeltonError | None]:
         """Return the answers for acks with which nothing is to be published."""
@@ -538,9 +554,13 @@ class Settlement:
                 c.db.run(f"{_DELETE} BETWEEN ? AND ?", (c.id, first, last))
         else:
             c.db.run_many(f"{_DELETE}=?", [(c.id, seq) for seq in self._done])
-        c.unsettled -= len(self._done)
-        c.last_ack = self._now
-        c.dirty = True
-        remove_settled(c, self._done, self._interest)
+        self._note_settled(self._done)
         if c.per_subject:
             c.claims.release([(subject, seq) for seq, subject in self._done.items() if subject is not None])
+
+    def _note_settled(self, sequences: Collection[int]) -> None:
+        c = self._c
+        c.unsettled -= len(sequences)
+        c.last_ack = self._now
+        c.dirty = True
+        remove_settled(c, sequences, self._interest)

@@ -375,8 +375,9 @@ class OpenTransaction:
 
     def _opened(self) -> Operations | None:
         """Return the operations if the transaction is open; raise if its caller may not use it."""
-        self._check_owner()
-        if self._operations is not None and self.is_late:
+        if self._owner is None or not self._marks or not self._owner.calls_again:
+            self._check_owner()
+        if self._operations is not None and self._writers.clock.monotonic() >= self._deadline:
             self._expire()
         if self._loss is not None:
             raise self._loss

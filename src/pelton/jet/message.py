@@ -14,13 +14,17 @@ from pelton.api.times import Seconds
 from pelton.api.tracing import Tracing
 
 
-async def send(
+def send(
     backend: Backend, messages: Sequence[Outgoing], store: Callable[[Sequence[Outgoing]], Awaitable[list[PubAck]]]
-) -> list[PubAck]:
+) -> Awaitable[list[PubAck]]:
     """Store messages with ``store``, and return their acknowledgements."""
-    if backend.tracing is None:
-        return await store(messages)
-    with backend.tracing.sending(messages) as span:
+    return store(messages) if backend.tracing is None else _send_traced(backend.tracing, messages, store)
+
+
+async def _send_traced(
+    tracing: Tracing, messages: Sequence[Outgoing], store: Callable[[Sequence[Outgoing]], Awaitable[list[PubAck]]]
+) -> list[PubAck]:
+    with tracing.sending(messages) as span:
         acks = await store(span.messages)
         span.on_stored(acks)
         return acks
@@ -34,18 +38,24 @@ async def send_one(backend: Backend, message: Outgoing) -> PubAck:
     return (await send(backend, [message], store))[0]
 
 
-async def settle(
-    backend: Backend,
-    delivered: Sequence[Delivered],
-    acks: Sequence[AckOp],
-    port: Callable[[str, str, Sequence[AckOp]], Awaitable[list[PeltonError | None]]],
-) -> list[PeltonError | None]:
+AckPort = Callable[[str, str, Sequence[AckOp]], Awaitable[list[PeltonError | None]]]
+
+
+def settle(
+    backend: Backend, delivered: Sequence[Delivered], acks: Sequence[AckOp], port: AckPort
+) -> Awaitable[list[PeltonError | None]]:
     """Acknowledge deliveries of one consumer, each with its ack, through ``port``; return why which had no effect."""
-    stream, consumer = delivered[0].stream, delivered[0].consumer
-    if backend.tracing is None or acks[0].kind == "progress":
-        return await port(stream, consumer, acks)
-    with backend.tracing.settling(acks[0].kind, delivered) as span:
-        answers = await port(stream, consumer, acks)
+    tracing = backend.tracing
+    if tracing is None or acks[0].kind == "progress":
+        return port(delivered[0].stream, delivered[0].consumer, acks)
+    return _settle_traced(tracing, delivered, acks, port)
+
+
+async def _settle_traced(
+    tracing: Tracing, delivered: Sequence[Delivered], acks: Sequence[AckOp], port: AckPort
+) -> list[PeltonError | None]:
+    with tracing.settling(acks[0].kind, delivered) as span:
+        answers = await port(delivered[0].stream, delivered[0].consumer, acks)
         span.on_answers(answers)
         return answers
 

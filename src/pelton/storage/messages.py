@@ -243,8 +243,8 @@ COLUMNS: Final = "seq, ts, subject, hdr, data, crc"
 DAMAGED_COLUMNS: Final = (
     "seq, ts, CAST(subject AS BLOB), iif(typeof(hdr)='text', 0, hdr), iif(typeof(data)='text', 0, data), crc"
 )
-# Rows per statement for large batches: a fifth less work than one row each.
-_MANY: Final = 50
+# Rows per statement, the largest that fits and then the next: each statement costs APSW a search for it.
+_SIZES: Final = (50, 8, 1)
 # Only the first row gets its sequence: SQLite finds the next one faster than it verifies that a given one is new.
 _INSERT_PACKED: Final = (
     "INSERT INTO {name} SELECT iif(rowid = 1, ?1, NULL), ?2, CAST(substr(?4, (value >> 8 & 0xffffff) + 1, value & 255) "
@@ -314,8 +314,8 @@ class MessageTable:
 
     # Long texts, which few streams need.
     @cached_property
-    def _insert_many(self) -> str:
-        return self._insert + ", (?, ?, ?, ?, ?, ?)" * (_MANY - 1)
+    def _inserts(self) -> list[tuple[int, str]]:
+        return [(size, self._insert + ", (?, ?, ?, ?, ?, ?)" * (size - 1)) for size in _SIZES]
 
     @cached_property
     def _insert_even(self) -> str:
@@ -330,16 +330,15 @@ class MessageTable:
         """Append rows; ``packed``: compress their payloads if that saves enough."""
         if packed:
             rows = [pack(row) for row in rows]
-        count = len(rows)
-        if count == 1:
+        left = len(rows)
+        if left == 1:
             self._db.run(self._insert, rows[0])
             return
-        even = count - count % _MANY
-        if even:
-            values = chain.from_iterable(rows)
-            self._db.run_many(self._insert_many, (tuple(islice(values, _MANY * 6)) for _ in range(0, even, _MANY)))
-        if even < count:
-            self._db.run_many(self._insert, rows[even:])
+        values = chain.from_iterable(rows)
+        for size, sql in self._inserts:
+            statements, left = divmod(left, size)
+            if statements:
+                self._db.run_many(sql, (tuple(islice(values, size * 6)) for _ in range(statements)))
 
     def insert_packed(self, first: int, ts: int, columns: Columns, sums: PlacedSums = placed_sums) -> None:
         """Append rows from ``first`` on, in one statement that extracts them from their columns."""
