@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 import pelton
 from pelton import ConfigError, Jet, JobFailedError
 from pelton.queue import JobContext, Queue
+from tests.kit.judge.history import JobEvent, check_history
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import FAST, drain, ended, working
 from tests.queue.run.test_signals import until_waiting
@@ -266,3 +269,40 @@ async def test_calls_that_cannot_be_made_are_refused(keyed: Queue) -> None:
     assert "with its own key 'k'" in errors[0]
     assert "leave unique out" in errors[1]
     assert ConfigError.__name__ in errors[0]
+
+
+@ON_BOTH
+async def test_who_waits_without_a_key_takes_it_by_calls_in_its_order(jet: Jet, another: OpenQueue) -> None:
+    jobs, events = pelton.Jobs(), list[JobEvent]()
+
+    @jobs.job
+    async def part(context: JobContext, name: str) -> str:
+        enqueued = JobEvent(kind="enqueued", key=context.key, job=context.id, at=context.enqueued_at)
+        start = msgspec.structs.replace(
+            enqueued, kind="start", at=time.time_ns(), worker=context.worker, token=context.token, attempt=1
+        )
+        await asyncio.sleep(0.002)
+        events.extend((enqueued, start, msgspec.structs.replace(start, kind="finished", at=time.time_ns())))
+        return f"{name} {context.token}"
+
+    @jobs.job
+    async def service(context: JobContext, name: str, car: str) -> list[str]:
+        first = await context.call(part.options(key=car), name)
+        how = await context.wait_for("approved", str)
+        return [first, await context.call(part.options(key=car), f"{name} {how}")]
+
+    queue = await jet.queue("yard", exclusive=True, jobs=jobs)
+    other = await another("yard", exclusive=True, jobs=jobs)
+    async with working(queue, other, concurrency=3):
+        services = [await queue.enqueue(service, f"s{n}", f"key{n % 2}") for n in range(6)]
+        await until_waiting(queue, *(one.id for one in services))
+        between = [await queue.options(key=f"key{n % 2}").enqueue(part, "between") for n in range(12)]
+        for one in services:
+            await one.send("approved", "new")
+        values = [await one.value(timeout=60) for one in services]
+        assert [(await one.outcome(timeout=60)).state for one in between] == ["completed"] * 12
+    assert check_history(events, max_attempts=1) == []
+    assert len(events) == 3 * (2 * 6 + 12)
+    for (first, second), number in zip(values, range(6), strict=True):
+        assert second.startswith(f"s{number} new")
+        assert int(first.split()[-1]) < int(second.split()[-1])
