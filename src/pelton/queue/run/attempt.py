@@ -285,11 +285,12 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
 
     def conclude(self, result: object, error: BaseException | None) -> Ended | None:
         """Return how a job ended whose function has returned or raised; None as for :meth:`run`."""
-        if self._end_waits() and isinstance(error, asyncio.CancelledError) and not self.interrupted:
-            error = self.cancelled or error
-        if self.verbs is not None and self.asleep is not None and not (self.cancelled or self.interrupted):
-            # Also if it has caught what ends it.
-            return self._gone_to_sleep(*self.asleep)
+        if self._end_waits():
+            # What it does after it has caught what ends it makes no difference.
+            if self.asleep is not None and self.cancelled is None:
+                return self._gone_to_sleep(*self.asleep)
+            if self.asleep is not None or (isinstance(error, asyncio.CancelledError) and not self.interrupted):
+                error = self.cancelled or error
         if error is None:
             return self._end_with(self.undone, result)
         if not self.on_thread and (isinstance(error, GeneratorExit) or is_interrupt(error)):
