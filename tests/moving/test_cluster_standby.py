@@ -259,6 +259,27 @@ async def is_promoting(jet: pelton.Jet) -> bool:
     return b"promoting" in ((await (await jet.bucket("pelton_standby")).get("note")).value or b"")
 
 
+async def test_what_is_changed_on_its_way_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with pelton.open(pair.store) as jet, pair.writer() as writer, open_target(pair.standby) as there:
+        await jet.create_stream("orders", subjects=["orders"])
+        for data in (b"a spade", b"a rake", b"a hoe"):
+            await jet.publish("orders", data)
+        backend: Any = writer._there.backend
+        publish_batch = backend.publish_batch
+
+        async def publish_changed(batch: list[Any]) -> Any:
+            return await publish_batch([replace(one, data=one.data.replace(b"rake", b"bike")) for one in batch])
+
+        with monkeypatch.context() as patch:
+            patch.setattr(backend, "publish_batch", publish_changed)
+            with pytest.raises(ConfigError, match=r"message 2 of stream 'orders' .* is not what was sent"):
+                await writer.turn()
+        await there.delete_stream("orders")
+        assert await writer.turn() is True
+        copy = await there.stream("orders")
+        assert [one.data for one in await messages_of(copy)] == [b"a spade", b"a rake", b"a hoe"]
+
+
 async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(pair: Pair) -> None:
     registers = {name: FencedRegister() for name in ("free", "keyed", "term")}
     begun, may_end = {name: asyncio.Event() for name in registers}, asyncio.Event()

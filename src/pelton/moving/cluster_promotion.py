@@ -43,7 +43,6 @@ from pelton.jet import Stream
 from pelton.moving.cluster_standby import (
     ClusterNote,
     ClusterWriter,
-    KeptStream,
     StandbyBucket,
     open_target,
     standby_bucket,
@@ -57,7 +56,7 @@ from pelton.moving.configs import (
     schedules_of,
     with_effect,
 )
-from pelton.moving.continuing import place_consumer, with_first_token
+from pelton.moving.continuing import KeptStream, place_consumer, with_first_token
 from pelton.moving.served_log import FollowedFile, check_source, followed_store, name_of, open_followed
 from pelton.queue.setup import EXCLUSIVE
 from pelton.runtime import Deadline, on_thread

@@ -40,8 +40,6 @@ from pelton.api import (
     BucketKeyNotFoundError,
     BucketNotFoundError,
     ConfigError,
-    ConsumerInfo,
-    ConsumerList,
     MessageNotFoundError,
     MsgDelete,
     MsgGet,
@@ -54,7 +52,6 @@ from pelton.api import (
     StoreError,
     StoreSettingsError,
     StoreStandbyError,
-    StreamConfig,
     StreamInfo,
     StreamList,
     StreamNotFoundError,
@@ -85,7 +82,7 @@ from pelton.moving.configs import (
     standby_config,
     without_effect,
 )
-from pelton.moving.continuing import unsettled_sequences
+from pelton.moving.continuing import KeptStream, kept_consumers
 from pelton.moving.copying import ClusterFiller, pages
 from pelton.moving.served_log import FollowedFile, followed_store, name_of, open_followed
 from pelton.runtime import Deadline, on_thread, system_runtime
@@ -105,8 +102,6 @@ _LOOK_S: Final = 0.01
 _AT_ONCE: Final = 200
 # A turn holds a snapshot of the store, whose log grows meanwhile.
 _MOST_IN_A_TURN: Final = 20_000
-# With more, all above the ack floor is delivered again.
-_MOST_UNSETTLED: Final = 50_000
 _TOLD_NS: Final = 2_000_000_000
 
 
@@ -124,23 +119,6 @@ class ClusterNote(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     tokens: int = 0
     num_replicas: int = 1
     is_whole: bool = False
-
-
-class KeptConsumer(msgspec.Struct, frozen=True, kw_only=True):
-    """A consumer as it was, and which messages it had delivered that were not settled; None: too many."""
-
-    info: ConsumerInfo
-    unsettled: tuple[int, ...] | None
-
-
-class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
-    """A stream as it was, with its durable consumers. ``is_apart``: it has fencing tokens, and is kept elsewhere."""
-
-    config: StreamConfig
-    created: str
-    last_seq: int
-    is_apart: bool
-    consumers: tuple[KeptConsumer, ...]
 
 
 # --- what a standby is, on its cluster
@@ -288,6 +266,7 @@ class _Appender(ClusterFiller):
         super().__init__(jet, stream, last)
         self._kept = kept
         self._name = kept.config.name
+        self._prefix = f"{FOLLOWERS}{stream.name}."
 
     def _outgoing(self, message: StoredMessage | None, after: int) -> Outgoing:
         subject, data, block = filler_of(self._name), b"", None
@@ -298,7 +277,31 @@ class _Appender(ClusterFiller):
             elif self._kept.is_apart:
                 block = without_effect(block)
         block = headers.with_value(block, headers.EXPECTED_LAST_SEQUENCE, str(after))
-        return Outgoing(f"{FOLLOWERS}{self._stream.name}.{subject}", data, block)
+        return Outgoing(self._prefix + subject, data, block)
+
+    async def _publish(self, batch: Sequence[Outgoing]) -> None:
+        await super()._publish(batch)
+        await self._verify(batch)
+
+    async def _verify(self, batch: Sequence[Outgoing]) -> None:
+        """Compare what was just stored with what was sent. Raises ConfigError."""
+        seq = first = self.last - len(batch) + 1
+        deadline = Deadline(self._jet.runtime.clock, _PATIENCE_S)
+        while seq <= self.last and not deadline.is_over:
+            found = await self._stream.get_messages(self.last - seq + 1, seq=seq)
+            for message in found:
+                stored = Outgoing(self._prefix + message.subject, message.data, message.hdrs)
+                if stored != batch[message.seq - first]:
+                    raise ConfigError(
+                        f"message {message.seq} of stream {self._stream.name!r} of the standby is not what was sent: "
+                        "delete the stream there, and it is copied anew"
+                    )
+                seq = message.seq + 1
+            if not found:
+                # A replica may be behind.
+                await self._jet.runtime.clock.sleep(_LOOK_S)
+        if seq <= self.last and not self._kept.config.allow_msg_ttl:
+            _log.warning("stream %s: no server shows the messages from %d to compare them", self._name, seq)
 
 
 class ClusterWriter:
@@ -389,7 +392,7 @@ class ClusterWriter:
             name = info.config.name
             if name in (AUDIT_STREAM, _NOTES) or self._is_left_out(info):
                 continue
-            consumers = tuple([one async for one in self._consumers(name)])
+            consumers = await kept_consumers(self._here, name)
             is_apart = name in apart and name.startswith("KV_")
             config = replace(info.config, num_replicas=replicas)
             yield (
@@ -409,13 +412,6 @@ class ClusterWriter:
             self._left_out.add(name)
             _log.warning("stream %s is left out: a cluster would count its counters again", name)
         return info.config.allow_msg_counter
-
-    async def _consumers(self, stream: str) -> AsyncGenerator[KeptConsumer, None]:
-        for info in await list_all(self._here.backend, ConsumerList(stream=stream), attrgetter("consumers")):
-            if info.config.durable_name:
-                few = info.num_ack_pending <= _MOST_UNSETTLED
-                unsettled = tuple(sorted(await unsettled_sequences(self._here, info))) if few else None
-                yield KeptConsumer(info=replace(info, ts="", num_waiting=0, cluster=None), unsettled=unsettled)
 
     # --- messages
 

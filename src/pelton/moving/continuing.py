@@ -12,6 +12,7 @@ from contextlib import suppress
 from operator import attrgetter
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from pelton.api import (
@@ -34,6 +35,25 @@ from pelton.queue.setup import EXCLUSIVE, KEYS, TOKENS
 from pelton.storage.standby import highest_token_floor
 
 _FETCHED_AT_ONCE: Final = 256
+# With more, all above the ack floor is delivered again.
+_MOST_UNSETTLED: Final = 50_000
+
+
+class KeptConsumer(msgspec.Struct, frozen=True, kw_only=True):
+    """A consumer as it was, and which messages it had delivered that were not settled; None: too many."""
+
+    info: ConsumerInfo
+    unsettled: tuple[int, ...] | None
+
+
+class KeptStream(msgspec.Struct, frozen=True, kw_only=True):
+    """A stream as it was, with its durable consumers. ``is_apart``: it has fencing tokens, and is kept elsewhere."""
+
+    config: StreamConfig
+    created: str
+    last_seq: int
+    is_apart: bool
+    consumers: tuple[KeptConsumer, ...]
 
 
 async def copy_consumers(there: Streams, one: Streams, stream: str, copy: Stream, lost: list[str]) -> tuple[str, ...]:
@@ -94,6 +114,17 @@ async def unsettled_sequences(jet: Streams, info: ConsumerInfo) -> set[int]:
     """Return which messages were delivered by a consumer of a file, and are not settled."""
     request = ConsumerUnsettled(stream=info.stream_name, name=info.name)
     return {entry.seq for entry in await list_all(jet.backend, request, attrgetter("messages"))}
+
+
+async def kept_consumers(jet: Streams, stream: str) -> tuple[KeptConsumer, ...]:
+    """Return the durable consumers of a stream of a file, as they are."""
+    found = list[KeptConsumer]()
+    for info in await list_all(jet.backend, ConsumerList(stream=stream), attrgetter("consumers")):
+        if info.config.durable_name:
+            few = info.num_ack_pending <= _MOST_UNSETTLED
+            unsettled = tuple(sorted(await unsettled_sequences(jet, info))) if few else None
+            found.append(KeptConsumer(info=replace(info, ts="", num_waiting=0, cluster=None), unsettled=unsettled))
+    return tuple(found)
 
 
 # --- fencing tokens, on a cluster
