@@ -1,6 +1,6 @@
 """A store behind ``pelton serve`` as the source of a standby on another host.
 
-Design: The server reads the file and its log with the transactions of a follower (``server/standby_source.py``), and
+Design: The server reads the file and its log with the transactions of a follower (``server/store_link.py``), and
 hands out their bytes on ``SUBJECT``; here they are asked for, piece by piece, each with a checksum. So the same
 follower (``storage/standby.py``) writes the same bytes as beside the store. What the server holds for it, a *session*,
 ends when nothing was asked for some seconds. After a cut wire, a killed server or a lapsed session the follower begins

@@ -40,8 +40,7 @@ from pelton.server.router import in_portions
 from pelton.server.settings import Endpoint, ServerSettings, StoreSettings, WebSocketDoor
 from pelton.server.settings.options import GLOBAL_ACCOUNT, AccountConfig, ServerConfig
 from pelton.server.settings.runtime import check_apart, check_settings
-from pelton.server.standby_source import StandbySource
-from pelton.server.store_link import StoreLink
+from pelton.server.store_link import StandbySource, StoreLink
 from pelton.server.users import ConfiguredUsers
 from pelton.wire import ServerHello, encode_info
 from pelton.wire.protocol import server_key
