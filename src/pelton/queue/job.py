@@ -83,9 +83,10 @@ class _Entered:
 class JobHooks:
     """The hooks of all jobs of one queue or `Jobs`, which share this object: hooks may be added after jobs."""
 
-    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_enqueue", "has_run")
+    __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_enqueue", "has_run", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, version: str = "") -> None:
+        self.version = version
         self._around_run: tuple[Around, ...] = ()
         # Whether something is around the runs.
         self.has_run: bool = False

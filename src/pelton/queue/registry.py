@@ -149,8 +149,8 @@ E = TypeVar("E", bound=Callable[[JobCall], JobCall | None])
 class DeclaresJobs:
     """What a queue and a `Jobs` have in common: the decorator ``job``, and hooks."""
 
-    def __init__(self, codec: JobCodec | None = None) -> None:
-        self.hooks: JobHooks = JobHooks()
+    def __init__(self, codec: JobCodec | None = None, version: str = "") -> None:
+        self.hooks: JobHooks = JobHooks(version)
         self._codec = codec
 
     def _declare(self, function: Callable[..., Any], name: str) -> tuple[JobQueue | None, str]:
@@ -281,11 +281,13 @@ class Jobs(DeclaresJobs):
 
     ``jobs = pelton.Jobs()``, then ``@jobs.job`` on each function, and ``await jet.queue("garage", jobs=jobs)`` to run
     them or enqueue them there: any number of queues may have the same jobs. ``codec`` encodes their arguments and
-    results: an object with ``encode(value) -> bytes`` and ``decode(data, type)``; None: JSON. Raises ConfigError.
+    results: an object with ``encode(value) -> bytes`` and ``decode(data, type)``; None: JSON. ``version`` names the
+    code: a job that has slept or waited goes on with the version that did; without one, all are taken. Raises
+    ConfigError.
     """
 
-    def __init__(self, *, codec: JobCodec | None = None) -> None:
-        super().__init__(checked_codec(codec))
+    def __init__(self, *, codec: JobCodec | None = None, version: str = "") -> None:
+        super().__init__(checked_codec(codec), "" if version == "" else checked_text("the version of jobs", version))
         self._by_name: dict[str, Job[Any, Any]] = {}
 
     def __repr__(self) -> str:
@@ -337,6 +339,11 @@ class JobRegistry:
     def names(self) -> list[str]:
         """The names of all jobs, sorted."""
         return sorted({*self.own, *(job.name for jobs in self._given for job in jobs)})
+
+    @property
+    def versions(self) -> set[str]:
+        """The versions of its jobs."""
+        return {jobs.hooks.version for jobs in self._given} - {""}
 
     @asynccontextmanager
     async def living(self, jet: object) -> AsyncGenerator[None]:

@@ -305,7 +305,7 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """One order: ``cancel`` names a job, ``pause_key`` and ``pause_job`` what is paused, if not all is.
 
     ``limit`` is one of the queue's limits, ``weight`` that of a tenant, ``flows`` says that the queue has flows, and
-    ``signals`` that jobs wait for some.
+    ``signals`` that jobs wait for some; ``waits`` is a job that was given back for a worker of a ``version``.
     ``over`` takes an order back. ``stop`` names a worker that is to stop. ``ended``: the job that ``cancel`` names has
     ended, and only who runs it is to hear.
     """
@@ -320,6 +320,8 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     over: bool = False
     flows: bool = False
     signals: bool = False
+    waits: str = ""
+    version: str = ""
     ended: bool = False
     stop: str = ""
 

@@ -36,6 +36,7 @@ from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
     AFTER_ATTEMPT,
     FOR_SIGNAL,
+    FOR_VERSION,
     NOTHING,
     Attempt,
     AttemptEnd,
@@ -74,7 +75,8 @@ class PutOff(msgspec.Struct, frozen=True):
     None: for longer each time. ``began``: its function has run. ``limit``: it is held, for that limit. ``pause``: the
     scope that is paused. ``signal``: the token of the name of what it waits for; ``is_given`` and ``wanted`` as of
     `PutOffDelivery`; ``until`` when it waits for that, in wall nanoseconds, 0: for ever. ``is_stuck``: the worker's
-    code has not what it needs. ``undo``: how it ends when that is undone.
+    code has not what it needs. ``undo``: how it ends when that is undone. ``version``: of the code that goes on with
+    it; ``awaits``: of the worker that it waits for.
     """
 
     delay: float | None
@@ -88,6 +90,8 @@ class PutOff(msgspec.Struct, frozen=True):
     until: int = 0
     is_stuck: bool = False
     undo: Finish | None = None
+    version: str = ""
+    awaits: str = ""
 
 
 AfterAttempt = Finish | Again | PutOff
@@ -452,6 +456,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             job=self.envelope.job,
             key=self.envelope.key,
             undo=self.known.undo if self.known is not None else None,
+            version=self.known.version if self.known is not None else "",
         )
         return self._given_back(record, again.delay)
 
@@ -482,6 +487,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             waits_for=SignalWait(signal, now, why.until) if why.signal not in ("", CANCEL) else None,
             is_stuck=why.is_stuck,
             undo=why.undo or known.undo,
+            version=why.version or known.version,
         )  # fmt: skip
         if not why.signal:
             return self._given_back(record, delay, kept)
@@ -499,6 +505,8 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         scope, limit = (FOR_SIGNAL, why.signal) if why.signal else (why.pause, "")
         if why.limit is not None:
             scope, limit = why.limit.scope, why.limit.text
+        elif why.awaits:
+            scope, limit = FOR_VERSION, why.awaits
         if not scope:
             return None
         one = self.delivered

@@ -243,12 +243,15 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
 
 FOR_SIGNAL: Final = "signal"
 """The scope of a job that waits for a signal: no limit and no pause has it."""
+FOR_VERSION: Final = "version"
+"""The scope of a job that waits for a worker of its version."""
 
 
 class PutOffDelivery(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The delivery of a job that was put off for a limit, a pause or a signal, by which it is recalled.
 
-    ``scope`` says for which; a pause has no ``limit``, and that of a signal is the token of its name. ``is_given``: the
+    ``scope`` says for which; a pause has no ``limit``, that of a signal is the token of its name, and that of a worker
+    of a version is this. ``is_given``: the
     delivery is given back for sure; on servers, that of a job that waits for a signal may be held for a moment more.
     ``recalled_by``: the sequence of the signal by which it is recalled; ``wanted``: how many have to be there before,
     if not any.
@@ -301,6 +304,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     all deliveries so far. ``waits`` says why the last of them was given back, ``limit`` for which limit it is held, and
     ``put_off`` by which delivery it is recalled. ``sleeps``: its function gave it back, until a time of its own.
     ``is_stuck``: the worker's code has not what it needs. ``undo``: how it ends when it has undone what it did.
+    ``version``: that of the code that goes on with it, if it has slept or waited.
     ``began``: its function has run, even if no attempt has ended.
     ``errors`` are those of all attempts, oldest first. ``job`` and ``key`` are those of the call, in the record of a
     failed attempt.
@@ -322,6 +326,7 @@ class Attempt(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only
     waits_for: SignalWait | None = None
     is_stuck: bool = False
     undo: Finish | None = None
+    version: str = ""
 
 
 class JobProgress(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

@@ -343,6 +343,8 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
     def _gone_to_sleep(self, why: PutOff, kept: Sequence[Outgoing]) -> Ended | None:
         if self._has_ended or self.env.held.is_late(self):
             return None
+        assert self.definition is not None
+        why = msgspec.structs.replace(why, version=self.definition.hooks.version)
         return self.records.put_off(why, self.env.clock.now(), kept)
 
     # --- the job itself

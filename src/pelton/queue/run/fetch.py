@@ -16,10 +16,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Final, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pelton.api import ConsumerNotFoundError, PeltonError, PullRequest
 from pelton.api.json_values import UNREADABLE
@@ -28,6 +28,7 @@ from pelton.jet.registers import ASK_AGAIN_S, Follower, is_busy
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.turns import RankTurn, RankTurns
 from pelton.queue.run.leased_jobs import LeasedJob, LeasedJobs
+from pelton.queue.run.parking import VersionRecall
 from pelton.runtime import Signal
 
 if TYPE_CHECKING:
@@ -254,6 +255,7 @@ class JobIntake:
         self._pulls: dict[str, asyncio.Task[None]] = {}
         self._wake = Signal()
         self.flows: FlowFollower = flows(self._carried_on)
+        self.versions = VersionRecall(queue)
         self._outage = queue.outage()
         self._is_away = False
         self._surplus: list[JobAttempt] = []
@@ -427,6 +429,10 @@ class JobIntake:
                 del self._pulls[name]
                 pull.result()
 
+    def recall_versions(self) -> Coroutine[Any, Any, None]:
+        """Recall jobs that others gave back for this version, for ever."""
+        return self.versions.follow(self.changed, self._count_wanted)
+
     # --- its progress
 
     def _note_answer(self) -> None:
@@ -532,7 +538,7 @@ class JobIntake:
         running = len(self._slots.running)
         if running and self._settings.on_idle is not None:
             running -= self._batches.gathered
-        return bool(running or self._waiting or self._held.admission.is_writing)
+        return bool(running or self._waiting or self._held.admission.is_writing or self.versions.waiting)
 
     async def _is_over(self, channel: str) -> bool:
         if ready := self._parking.ready():

@@ -53,7 +53,7 @@ from pelton.queue.model.records import (
 from pelton.queue.model.states import Finish
 from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
-from pelton.queue.run.parking import LatePutOffs, Parking
+from pelton.queue.run.parking import LatePutOffs, Parking, other_version
 from pelton.queue.run.undo import is_to_undo
 from pelton.queue.scan import has_overlap
 from pelton.runtime import steady_now
@@ -136,6 +136,7 @@ def _consequence(decision: AfterAttempt, error: BaseException | None) -> tuple[i
 
 
 _MOST_UNKNOWN: Final = 100
+_OTHER: Final = "queue %r has jobs named %r of another version than this worker's (%s): they wait for one of theirs"
 _asked, _delivered = attrgetter("asked"), attrgetter("delivered")
 
 
@@ -413,10 +414,12 @@ class LeasedJobs(Generic[J]):
             elif records.attempt > rules.max_attempts:
                 decision = after_deaths(records.attempt, rules.max_attempts)
             was_there = records.delivered.num_delivered > 1
+            # Who ends a job need not wait for its version, unless there is something to undo.
+            other = self._other_version(job) if was_there else None
             if was_there and await is_to_undo(self._queue, records, job.definition, decision or ordered):
-                return None
-            if decision is None and ordered is not None:
-                return ordered
+                return other
+            if decision is None and (ordered or other) is not None:
+                return ordered or other
         if decision is not None:
             report(records, decision)
             return decision
@@ -441,6 +444,14 @@ class LeasedJobs(Generic[J]):
         )
         error = UnknownJobError(name, self._queue.jobs.names)
         return after_error(error, job.records.attempt, JobRules(), self._queue.runtime.random)
+
+    def _other_version(self, job: LeasedJob) -> PutOff | None:
+        """Return how a job is given back that goes on with another version of its function."""
+        own = "" if job.definition is None else job.definition.hooks.version
+        if (other := other_version(job.records.known, own, self._queue.runtime.random)) is not None:
+            self._warn_of(job.records.envelope.job, _OTHER, own)
+            self._put_offs.is_on = True
+        return other
 
     def _warn_of(self, name: str, text: str, why: str) -> None:
         """Warn of jobs of a name that this worker can't run, once."""

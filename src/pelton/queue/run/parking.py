@@ -17,13 +17,16 @@ given back, and a recall that came between would be undone by that. So its worke
 the job back, and until then, or until its lease must be over, a signal has to come again. There, who recalls a job may
 die after it has claimed the record. Then the signal comes again, and the job is given back once more if nobody has
 begun it since.
+
+**A job of another version waits for a worker of that one.** It is put off for a day. Whoever has put it off tells so by
+an order, and a worker of its version that has room recalls it.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Sequence
 from contextlib import aclosing, suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -32,23 +35,25 @@ import msgspec
 
 from pelton.api import ConsumerNotFoundError, Outgoing, PeltonError, Settled, headers
 from pelton.api.json_values import UNREADABLE
-from pelton.jet.registers import MovedError
+from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet.registers import ASK_AGAIN_S, MovedError
 from pelton.jet.stream import last_of
 from pelton.queue.key_table import CHANNEL, Ledger
-from pelton.queue.model.limits import WHOLE_QUEUE
+from pelton.queue.model.limits import WHOLE_QUEUE, Order, encode_order
 from pelton.queue.model.naming import CANCEL
 from pelton.queue.model.records import PutOff
-from pelton.queue.model.states import FOR_SIGNAL, Attempt, PutOffDelivery
+from pelton.queue.model.states import FOR_SIGNAL, FOR_VERSION, Attempt, PutOffDelivery
 from pelton.queue.run.admission import LOOK_AGAIN_S, SlotJob
 from pelton.queue.scan import number_of_subjects, stored_messages
 
 if TYPE_CHECKING:
     from pelton.api import StoredMessage
     from pelton.jet import Stream
-    from pelton.queue.model.limits import JobLimit, Order, Orders
+    from pelton.queue.model.limits import JobLimit, Orders
     from pelton.queue.model.records import Ended
     from pelton.queue.registry import QueueContext
     from pelton.queue.run.admission import Admission, HeldBack
+    from pelton.runtime import Random, Signal
 
 _LONGEST_WAIT_S: Final = 5.0
 _SHORTEST_S: Final = 0.001
@@ -220,6 +225,9 @@ _LEASES: Final = 2
 _LAST_NOTES_S: Final = 5.0
 _MOST_CONFIRMING: Final = 1024
 _REMEMBERED_S: Final = 30.0
+# For about how long a job of another version is given back; for less than that order, and then told anew.
+_VERSION_S: Final = 86_400.0
+_ORDER_TTL: Final = headers.encode({headers.TTL: "72h"})
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -254,6 +262,15 @@ class Recall:
         stream = await self._queue.jet.stream(self._queue.names.attempts)
         found = await asyncio.gather(*(self._put_off_job(stream, *one) for one in deliveries))
         await self._recall([job for job in found if job is not None])
+
+    async def of_versions(self, job_id: str, versions: Container[str]) -> int:
+        """Recall a job if it waits for a worker of one of these versions; return how many were recalled."""
+        stored = await last_of(await self._queue.jet.stream(self._queue.names.attempts), self._subject_of(job_id))
+        job = None if stored is None else _put_off(stored)
+        if job is None or job.delivery.scope != FOR_VERSION or job.delivery.limit not in versions:
+            return 0
+        await self._recall([job])
+        return 1
 
     async def by_signals(self, job_id: str, name: str, seqs: Sequence[int], *, is_urgent: bool) -> bool | None:
         """Recall a job if it waits for signals of this name, a token, with these sequences; return whether it did.
@@ -304,6 +321,20 @@ class Recall:
                 note = self._instead(job, given)
                 await self._queue.backend.publish(note.subject, note.data, note.headers)
 
+    async def tell_versions(self, deliveries: Iterable[tuple[str, PutOffDelivery]]) -> None:
+        """Tell the workers of other versions which jobs were given back for them."""
+        orders = [
+            Outgoing(
+                self._queue.names.order_subject(f"version.{job_id}"),
+                encode_order(Order(waits=job_id, version=delivery.limit)),
+                _ORDER_TTL,
+            )
+            for job_id, delivery in deliveries
+        ]
+        # Otherwise they are looked at again within two days.
+        with suppress(PeltonError):
+            await self._queue.backend.publish_apart(orders)
+
     def _subject_of(self, job_id: str) -> str:
         return self._queue.names.attempt_subject(job_id)
 
@@ -351,6 +382,48 @@ class Recall:
         return None if is_settled else False
 
 
+def other_version(known: Attempt | None, own: str, random: Random) -> PutOff | None:
+    """Return how a worker of a version of its ``own`` gives a job back that goes on with another one."""
+    if not own or known is None or known.version in ("", own):
+        return None
+    # Should no worker hear of it.
+    delay = _VERSION_S * (0.5 + random.random())
+    return PutOff(delay, f"it waits for a worker of version {known.version!r}", is_stuck=True, awaits=known.version)
+
+
+class VersionRecall:
+    """Has jobs delivered that workers of other versions gave back for this one, no more than it has room for.
+
+    What is delivered may be taken by another worker once more, which says so again.
+    """
+
+    def __init__(self, queue: QueueContext) -> None:
+        self._clock, self._recall = queue.clock, Recall(queue)
+        self._versions = queue.jobs.versions
+        self.waiting: dict[str, None] = {}
+
+    def heed(self, order: Order) -> None:
+        if order.version in self._versions:
+            self.waiting[order.waits] = None
+
+    async def follow(self, changed: Signal, count_wanted: Callable[[], int]) -> None:
+        """Recall jobs for ever, whenever there is room."""
+        while True:
+            seen = changed.generation
+            try:
+                wanted = count_wanted()
+                while self.waiting and wanted > 0:
+                    job_id = next(iter(self.waiting))
+                    wanted -= await self._recall.of_versions(job_id, self._versions)
+                    self.waiting.pop(job_id, None)
+            except FINAL_ERRORS:
+                raise
+            except PeltonError:
+                await self._clock.sleep(ASK_AGAIN_S)
+            else:
+                await changed.wait(seen)
+
+
 class LatePutOffs:
     """What one worker puts off, for when it learns later that the limit has changed."""
 
@@ -388,7 +461,9 @@ class LatePutOffs:
         for job_id, delivery in found:
             if not delivery.is_given:
                 self._confirming.append(self._spawn(self._recall.confirm(job_id, delivery)))
-        found = [one for one in found if one[1].scope != FOR_SIGNAL]
+        if waits := [one for one in found if one[1].scope == FOR_VERSION]:
+            self._confirming.append(self._spawn(self._recall.tell_versions(waits)))
+        found = [one for one in found if one[1].scope not in (FOR_SIGNAL, FOR_VERSION)]
         if found:
             self._forget()
             now = self._queue.clock.boottime()

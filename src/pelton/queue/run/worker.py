@@ -277,6 +277,8 @@ class Worker:
         fetchers += [self._spawn(part.follow(), "flows and signals") for part in self._intake.flows.parts]
         fetchers.append(self._spawn(self._parking.follow(self._intake.unpark), "limits"))
         fetchers.append(self._spawn(self._intake.fetch_ranked(), "fetcher of jobs with a priority"))
+        if self._queue.jobs.versions:
+            fetchers.append(self._spawn(self._intake.recall_versions(), "versions"))
         try:
             while not self._stopping:
                 await self._stop.wait(self._stop.generation)
@@ -388,6 +390,7 @@ class Worker:
         """Take note of an order, and end the job that it cancels if it is held here."""
         cancelled = self._held.heed(order)
         self._intake.flows.heed(order)
+        self._intake.versions.heed(order)
         if order.stop == self._held.worker:
             self.stop()
         self._taken.notify()

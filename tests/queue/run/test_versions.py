@@ -1,0 +1,111 @@
+"""Jobs that go on with the version of the code that has begun them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import pytest
+
+import pelton
+from pelton import Jet
+from pelton.queue import JobContext, Jobs
+from pelton.testing import drain, manual_runtime
+from tests.queue.conftest import ON_BOTH, OpenQueue
+from tests.queue.helpers import working
+from tests.queue.run.test_signals import until_waiting
+from tests.queue.run.test_steps import BOTH_KINDS
+
+ran = Counter[str]()
+
+
+def jobs_of(version: str) -> Jobs:
+    ran.clear()
+    jobs = Jobs(version=version)
+
+    @jobs.job(max_attempts=1)
+    async def ship(context: JobContext, pause: float = 3600) -> str:
+        ran[f"start {version}"] += 1
+        await context.step("begin", str)
+        if pause:
+            await context.sleep(pause)
+        else:
+            await context.wait_for("go")
+        return version
+
+    return jobs
+
+
+@pytest.mark.parametrize("number", [100, pytest.param(1000, marks=pytest.mark.slow)])
+async def test_a_deploy_while_many_jobs_sleep(number: int) -> None:
+    runtime = manual_runtime()
+    old, new = jobs_of("7"), jobs_of("8")
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue = await jet.queue("shop", jobs=old)
+        handles = await queue.enqueue_many([old.get("ship").bind() for _ in range(number)])  # type: ignore[union-attr]
+        await drain(queue, concurrency=50)
+        newer = await jet.queue("shop", jobs=new)
+        runtime.clock.advance(3600)
+        late = await newer.enqueue("ship")
+        await drain(newer, concurrency=50)
+        counts = await newer.counts()
+        assert (counts.stuck, counts.scheduled, ran["start 8"]) == (number, 1, 1)
+        info = await handles[0].info()
+        assert (info.attempt, info.last_error) == (0, "it waits for a worker of version '7'")
+        await drain(newer, within=3600 if number > 100 else 2 * 86_400)
+        assert (await newer.counts()).stuck == number
+        assert await late.value() == "8"
+        await drain(queue, concurrency=50)
+        assert {await handle.value() for handle in handles} == {"7"}
+        assert ran == {"start 7": 2 * number, "start 8": 2}
+
+
+@ON_BOTH
+@BOTH_KINDS
+async def test_workers_of_two_versions_work_side_by_side(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
+    old, new = jobs_of("7"), jobs_of("8")
+    queue = await jet.queue("shop", jobs=old, exclusive=exclusive)
+    newer = await another("shop", jobs=new)
+    begun = [await queue.options(key=f"k{n}").enqueue("ship", pause=0) for n in range(12)]
+    async with working(queue):
+        await until_waiting(queue, *(handle.id for handle in begun))
+    async with working(newer, concurrency=4):
+        late = await newer.options(key="late").enqueue("ship", pause=0)
+        for handle in [late, *begun[:6]]:
+            await handle.send("go")
+        assert await late.value(timeout=60) == "8"
+        async with asyncio.timeout(60):
+            while (await newer.counts()).stuck < 6:
+                await asyncio.sleep(0.01)
+        async with working(queue, concurrency=2):
+            for handle in begun[6:]:
+                await handle.send("go")
+            assert [await handle.value(timeout=60) for handle in begun] == ["7"] * 12
+    assert {(await handle.outcome()).attempt for handle in begun} == {1}
+    assert ran["start 8"] <= 2
+
+
+async def test_a_worker_without_a_version_takes_all_and_a_parked_job_is_cancelled(jet: Jet, another: OpenQueue) -> None:
+    old, new, none = jobs_of("7"), jobs_of("8"), jobs_of("")
+    queue = await jet.queue("shop", jobs=old)
+    handles = [await queue.enqueue("ship", pause=0) for _ in range(3)]
+    async with working(queue):
+        await until_waiting(queue, *(handle.id for handle in handles))
+    async with working(await another("shop", jobs=new)):
+        for handle in handles:
+            await handle.send("go")
+        async with asyncio.timeout(60):
+            while (await queue.counts()).stuck < 3:
+                await asyncio.sleep(0.01)
+        assert await handles[0].cancel()
+        assert (await handles[0].outcome()).state == "cancelled"
+    async with working(await another("shop", jobs=none)):
+        await handles[1].cancel()
+    async with working(await another("shop", jobs=none)), asyncio.timeout(60):
+        assert (await handles[1].outcome()).state == "cancelled"
+
+
+@pytest.mark.parametrize("version", [7, None, b"7"])
+def test_a_version_is_a_text(version: object) -> None:
+    with pytest.raises(pelton.ConfigError, match="version of jobs"):
+        Jobs(version=version)  # type: ignore[arg-type]
