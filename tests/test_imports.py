@@ -151,8 +151,7 @@ def test_no_statement_is_prepared_anew_for_its_limit() -> None:
 PLANNED = [
     # How a queue is stored: with keys as records, and whether it is read without its leader.
     ("setup.py", "has_exclusive_subjects"),
-    # Whether deliveries are listed, or are told by the records of workers; and what jobs remember, without a consumer.
-    ("scan.py", "own_verbs"),
+    # Whether deliveries are listed, or are told by the records of workers.
     ("scan.py", "own_verbs"),
     # Whether a flow and its first jobs are stored at once or in an order that can be repeated.
     ("flows.py", "atomic_batches"),
@@ -162,7 +161,6 @@ PLANNED = [
     ("run/leased_jobs.py", "refuses_late_acks"),
     # Whether records of a job are stored together, and called jobs with the records that they are called.
     ("run/steps.py", "atomic_batches"),
-    ("run/calls.py", "atomic_batches"),
 ]
 
 

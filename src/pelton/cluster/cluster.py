@@ -51,6 +51,7 @@ from pelton.api import (
     StreamFill,
     StreamInfoRequest,
     StreamLastHeaders,
+    StreamLastMessages,
     StreamNames,
     Transacting,
     UnsettledGroups,
@@ -528,7 +529,7 @@ class Cluster:
 
 
 def _refuse_embedded_only(request: Request[Any]) -> None:
-    if isinstance(request, StreamLastHeaders):
+    if isinstance(request, (StreamLastHeaders, StreamLastMessages)):
         raise ConfigError(
             f"stream {request.stream!r}: a NATS server does not list the last messages of its subjects: "
             "read them with a consumer (deliver_policy='last_per_subject')"

@@ -32,6 +32,7 @@ import msgspec
 from pelton.api import (
     AckRejectedError,
     Backend,
+    ConfigError,
     ConsumerInfo,
     ConsumerNotFoundError,
     ConsumerUnsettled,
@@ -43,7 +44,6 @@ from pelton.api import (
     StoredMessage,
     StoreReadOnlyError,
     StreamInfoRequest,
-    StreamLastMessages,
     StreamNotFoundError,
     Unsettled,
     UnsettledGroup,
@@ -237,10 +237,9 @@ async def last_messages(
 
     Of a stream that keeps no others. In a store file, to make a consumer and to remove it would be written and synced.
     """
-    if StreamLastMessages in backend.planning.own_verbs:
-        # What is damaged is found, and reported, by a consumer.
-        with suppress(CorruptMessageError):
-            return [*await last_of_each(backend, stream.name, filter_subject)]
+    # What is damaged is found, and reported, by a consumer; and a server lists none.
+    with suppress(CorruptMessageError, ConfigError):
+        return [*await last_of_each(backend, stream.name, filter_subject)]
     async with aclosing(deliveries(stream, filter_subject)) as found:
         return [(one, one.jumped_ns if isinstance(one, Delivered) else 0) async for one in found]
 

@@ -238,7 +238,7 @@ class JobCalls:
         return len(jobs) < len(records)
 
     async def _store(self, jobs: Sequence[Outgoing], records: Sequence[Outgoing]) -> None:
-        if self._queue.backend.planning.atomic_batches:
+        if self._steps.keeps_together:
             # Refused if one is there, which somebody has stored through a server.
             with suppress(WrongLastSequenceError):
                 await self._steps.keep(*jobs, *records)

@@ -101,8 +101,8 @@ class JobSteps:
 
     __slots__ = (
         "_cancelled", "_code", "_done", "_fall_asleep", "_held", "_is_over", "_job", "_lock", "_longest_nap",
-        "_received", "_sleeps", "_task", "_threads", "_turns", "_used", "_waits", "by", "is_used", "queue", "records",
-        "seen", "told", "undo",
+        "_received", "_sleeps", "_task", "_threads", "_turns", "_used", "_waits", "by", "is_used", "keeps_together",
+        "queue", "records", "seen", "told", "undo",
     )  # fmt: skip
 
     def __init__(
@@ -114,6 +114,7 @@ class JobSteps:
         fall_asleep: Callable[[PutOff, Sequence[Outgoing]], None],
     ) -> None:
         self.queue: QueueContext = queue
+        self.keeps_together: bool = queue.backend.planning.atomic_batches
         self._held = held
         self._job = job
         self.records: AttemptRecords = job.records
@@ -509,7 +510,7 @@ class JobSteps:
 
     async def keep(self, *messages: Outgoing) -> None:
         """Store records while the job is held; in a store file several together. Raises LeaseLostError."""
-        if len(messages) > 1 and not self.queue.backend.planning.atomic_batches:
+        if len(messages) > 1 and not self.keeps_together:
             for message in messages:
                 await self.keep(message)
             return
@@ -525,10 +526,9 @@ class JobSteps:
         except WrongLastSequenceError as refused:
             if len(messages) > 1:
                 raise
-            [message] = messages
             # Ours, if the answer to an earlier try was lost.
-            stored = await last_of(await self.queue.jet.stream(self.queue.names.running), message.subject)
-            if stored is None or stored.data != message.data:
+            stored = await last_of(await self.queue.jet.stream(self.queue.names.running), messages[0].subject)
+            if stored is None or stored.data != messages[0].data:
                 raise self._lost_error(refused) from refused
 
     # --- names and errors
