@@ -33,6 +33,8 @@ _BLOCKING_NAMES: Final = {
     "AsyncIterator": "Iterator",
     "Opening": "Jet",
 }
+# What a plain function is given, with the base that it has in both worlds.
+_GIVEN: Final = {"JobContext": "(RunContext)", "StepsWithOptions": ""}
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
@@ -119,13 +121,14 @@ def stub() -> str:
     """Return the text of the stub."""
     faces = {name: getattr(pelton.sync, name) for name in pelton.sync.__all__ if name not in api.__all__}
     twins = {name for name, face in faces.items() if isinstance(face, type) and issubclass(face, Twin)}
-    imports = Imports(twins)
+    imports = Imports(twins | _GIVEN.keys())
     parts = []
     for name, face in faces.items():
         if name in twins:
             parts.append(_class(source_of(face), imports))
-        elif name == "JobContext":
-            parts.append(_class(pelton.JobContext, imports).replace(f"class {name}:", f"class {name}(RunContext):"))
+        elif name in _GIVEN:
+            base = f"class {name}:", f"class {name}{_GIVEN[name]}:"
+            parts.append(_class(getattr(pelton, name), imports).replace(*base))
         elif hasattr(face, "__wrapped__"):
             parts.append(_function(face.__wrapped__, imports))
         else:

@@ -197,12 +197,22 @@ async def child(n: int) -> list[int]:
     return [n]
 
 
+def third_time(path: str) -> bool:
+    with open(path) as file:
+        tried = file.read().count("tried")
+    if tried < 2:
+        add_line(path, "tried")
+        raise HomemadeError("not yet")
+    return True
+
+
 def saga(context: JobContext, path: str, how: str) -> Any:
     # Its blocking face, which is slow to import, has the types.
     verbs: Any = context
     add_line(path, "start")
     here = f"{os.getpid()} {threading.get_ident()}"
     first = verbs.step("first", add_line, path, "first")
+    assert verbs.options(max_attempts=3, backoff=[1.01, 0.01]).step("third time", third_time, path)
     assert verbs.changed("second")
     verbs.on_failure(add_line, path, "undo first")
     try:

@@ -86,7 +86,6 @@ from pelton.queue.registry import Jobs as Jobs
 from pelton.queue.run.calls import CalledJob as CalledJob
 from pelton.queue.run.claims import ClaimedJob as ClaimedJob
 from pelton.queue.run.context import D
-from pelton.queue.run.context import StepsWithOptions as StepsWithOptions
 from pelton.queue.run.steps import JobSteps
 from pelton.queue.transaction import EnqueuedFlow, H, PublishFlow
 from pelton.runtime import Runtime
@@ -1172,6 +1171,14 @@ class Queue:
         max_jobs: int | None = None,
     ) -> None: ...
     def workers(self) -> list[WorkerInfo]: ...
+
+class StepsWithOptions:
+    @overload
+    def step(
+        self, name: str, function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> R: ...
+    @overload
+    def step(self, name: str, function: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
 
 class QueueInTransaction:
     @overload

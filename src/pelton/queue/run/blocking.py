@@ -36,7 +36,7 @@ from pelton.queue.run.steps import CALLS_ON, codec_of
 from pelton.runtime import calls_for, this_thread
 
 _LOOK_S: Final = 1.0
-_VERBS: Final = ("step", "sleep", "wait_for", "publish", "changed", "gather", "on_failure", "now", "random", "uuid")
+_VERBS: Final = ("_step", "sleep", "wait_for", "publish", "changed", "gather", "on_failure", "now", "random", "uuid")
 
 
 class _CallingThread(Executor):
@@ -224,10 +224,12 @@ def ask_worker(
 ) -> Any:
     """Do a verb in a child process, with ``ask`` of its line to the worker. Raises as the verb."""
     call, codec, calls = None, None, args
-    if name == "step":
-        what, function, *rest = args
+    if name == "_step":
+        what, function, given, named, rules = args
+        if rules is not None and rules.timeout is not None:
+            raise ConfigError(f"step {what!r} has no timeout in a process: give one to its job")
         codec = codec_of(function, f"step {what!r}")
-        call, args, kwargs = _encoding(codec, partial(function, *rest, **kwargs)), (what,), {}
+        call, args = _encoding(codec, partial(function, *given, **named)), (what, rules)
     elif name == "gather":
         args = tuple((one.number, one.is_detached) for one in calls)
     try:
@@ -286,7 +288,8 @@ class ChildRequests:
 
     def _do(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], call_back: CallBack) -> Any:
         context: Any = self._context
-        if name == "step":
+        if name == "_step":
+            what, rules = args
 
             def in_child() -> msgspec.Raw:
                 try:
@@ -299,7 +302,7 @@ class ChildRequests:
                 self._failed = error_of(answer)
                 raise self._failed
 
-            return bytes(context.step(*args, in_child))
+            return bytes(context._step(what, in_child, (), {}, rules))
         if name == "on_failure":
             qualname, registered = args
 

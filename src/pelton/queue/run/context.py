@@ -196,7 +196,12 @@ class JobContext(RunContext):
         those of jobs, and are returned as the type that the function declares; a function that is not async runs on a
         thread. Raises ConfigError, JobResultError.
         """
-        return self._steps_for().step(name, function, args, kwargs)
+        return self._step(name, function, args, kwargs, None)
+
+    def _step(
+        self, name: str, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any], rules: Any
+    ) -> Coroutine[Any, Any, Any]:
+        return self._steps_for().step(name, function, args, kwargs, rules)
 
     def options(
         self,
@@ -210,13 +215,10 @@ class JobContext(RunContext):
 
         A step that raises is called again, at most ``max_attempts`` times in all, after a pause of ``backoff``, as of
         jobs; errors of ``permanent`` classes are raised at once, and the last one is. A call that takes longer than
-        ``timeout`` seconds is stopped, and fails with StepTimeoutError: for async functions. Only async jobs have it.
-        Raises ConfigError.
+        ``timeout`` seconds is stopped, and fails with StepTimeoutError: for async functions. Raises ConfigError.
         """
-        if self._open_transaction is None:
-            raise ConfigError(f"job {self.job!r}: options() needs an async function; this one is not")
         rules = job_rules(f"job {self.id}: the options of a step", max_attempts, backoff, permanent, timeout)
-        return StepsWithOptions(self._steps_for(), rules)
+        return StepsWithOptions(self._step, rules)
 
     def transaction_step(
         self,
@@ -406,10 +408,10 @@ class JobContext(RunContext):
 class StepsWithOptions:
     """Does a step of a job with options; made by `JobContext.options`."""
 
-    __slots__ = ("_rules", "_steps")
+    __slots__ = ("_rules", "_step")
 
-    def __init__(self, steps: JobSteps, rules: JobRules) -> None:
-        self._steps = steps
+    def __init__(self, step: Callable[..., Coroutine[Any, Any, Any]], rules: JobRules) -> None:
+        self._step = step
         self._rules = rules
 
     @overload
@@ -425,4 +427,4 @@ class StepsWithOptions:
         """Do a step, whose ``function`` may be called several times: see `JobContext.step`. Raises ConfigError."""
         if self._rules.timeout is not None and not iscoroutinefunction(function):
             raise ConfigError(f"step {name!r}: timeout needs an async function; a thread can't be stopped")
-        return self._steps.step(name, function, args, kwargs, self._rules)
+        return self._step(name, function, args, kwargs, self._rules)

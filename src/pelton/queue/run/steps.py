@@ -217,7 +217,7 @@ class JobSteps:
                 raise error
             delay, _ = rules.delay_after(number, error, self.queue.runtime.random)
             _log.info("job %s: %s is tried again in %g s: %r", self.records.id, what, delay, error)
-            if self.records.undoing is None and self._task is asyncio.current_task():
+            if self.records.undoing is None and self._task == owner():
                 record = StepRecord(by=self.by)
                 await self._rest(delay, f"{what} is tried again: {describe(error)}", f"{tried}{number}", record)
             else:
