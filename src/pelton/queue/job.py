@@ -14,6 +14,7 @@ from contextlib import (
     AbstractAsyncContextManager,
     AbstractContextManager,
     ExitStack,
+    aclosing,
     asynccontextmanager,
     contextmanager,
 )
@@ -284,6 +285,16 @@ class JobHandle(Generic[R_co]):
         ConfigError.
         """
         return await self._lookup.event(self.id, name, kind, timeout=timeout)
+
+    async def events(self) -> AsyncGenerator[tuple[str, Any]]:
+        """Iterate over what the job publishes until it ends: ``async for name, value in job.events()``, in order.
+
+        What it published before comes first. Of what was published just before its end, some may be left out, but not
+        the last value of a name; of a job that has ended, these are what is kept. Raises JobNotFoundError.
+        """
+        async with aclosing(self._lookup.events(self.id)) as events:
+            async for name, value in events:
+                yield name, value
 
     async def outcome(self, *, timeout: Seconds | None = None) -> Outcome:
         """Wait until the job has ended, and return its outcome; ``timeout`` in seconds.
@@ -572,6 +583,9 @@ class JobLookup(Protocol):
 
     async def event(self, job_id: str, name: str, kind: Any = Any, *, timeout: Seconds | None = None) -> Any:
         """Return what a job has published last under a name, once it has."""
+
+    def events(self, job_id: str) -> AsyncGenerator[tuple[str, Any]]:
+        """Iterate over what a job publishes, with the names, until it ends."""
 
     async def cancel_called(self, job_id: str) -> None:
         """Cancel the jobs that a job has called and that are not to go on without it."""

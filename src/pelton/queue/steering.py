@@ -18,7 +18,7 @@ when it hears of the pause and again when it holds none, so what counts is what 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from typing import TYPE_CHECKING, Any, Final
 
@@ -48,7 +48,7 @@ from pelton.jet.stream import last_of
 from pelton.queue.enqueuer import announce_again, signal_message
 from pelton.queue.job_message import JobMessage, ResultCodec
 from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_limit, scope_of, to_cancel
-from pelton.queue.model.naming import CANCEL, encode_key, encode_tenant, token_of
+from pelton.queue.model.naming import CANCEL, decode_key, encode_key, encode_tenant, token_of
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in, told_to_flow
 from pelton.queue.model.states import (
@@ -63,7 +63,7 @@ from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
 from pelton.queue.run.undo import has_registered
-from pelton.queue.scan import deliveries
+from pelton.queue.scan import deliveries, stored_messages
 from pelton.queue.views import JobViews, first_of, limits_of
 from pelton.runtime import Deadline, end_tasks
 
@@ -168,6 +168,42 @@ class Steering(JobViews):
         finally:
             await end_tasks(told, ended)
         return ResultCodec(what, kind).decode(value)
+
+    async def events(self, job_id: str) -> AsyncGenerator[tuple[str, Any]]:
+        """Iterate over what a job publishes, with the names, until it ends."""
+        what = f"events of job {checked_id(self._queue.name, job_id)}"
+        if await self.find_message(job_id) is None:
+            # Or it is not known.
+            await self.get_ended(job_id)
+        names, running = self._queue.names, await self._queue.side_to_read(self._queue.names.running)
+        prefix, seq = names.memory_subject(job_id, "event", ""), 0
+        spawn, given = self._queue.runtime.spawn, dict[str, bytes]()
+        ended = spawn(self.outcome(job_id, None), f"pelton {what}")
+        try:
+            while True:
+                has_ended = ended.done()
+                async with aclosing(stored_messages(running, f"{prefix}>", seq + 1)) as stored:
+                    async for one in stored:
+                        name, value = (
+                            decode_key(one.subject.removeprefix(prefix).partition(".")[0]),
+                            decode_step(one.data),
+                        )
+                        seq, given[name] = one.seq, bytes(value.result)
+                        yield name, msgspec.json.decode(value.result)
+                if has_ended:
+                    break
+                told = spawn(first_of(running, [f"{prefix}>"], self._queue.clock, None, seq), f"pelton {what}")
+                try:
+                    await asyncio.wait((told, ended), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    await end_tasks(told)
+            # What was removed before it was read.
+            outcome = await ended
+            for name, last in (outcome.events or {} if outcome is not None else {}).items():
+                if given.get(name) != bytes(last):
+                    yield name, msgspec.json.decode(last)
+        finally:
+            await end_tasks(ended)
 
     async def order_undo(self, info: JobInfo, reason: str) -> bool:
         """Have a worker cancel a job that has something to undo; return False if it has nothing."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,7 @@ import pytest
 
 from pelton import Jet, JobEndedError, JobNotFoundError, SignalTimeoutError
 from pelton.observe.finding import job_with_details
-from pelton.queue import JobContext, Queue
+from pelton.queue import JobContext, JobHandle, Queue
 from pelton.queue.model.naming import QueueNames
 from pelton.streams.reader import _is_range
 from tests.kit.served import served_store
@@ -212,6 +212,7 @@ async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(
     with pytest.raises(TimeoutError, match="event 'quote'"):
         await elsewhere.handle(handle.id).event("quote", timeout=0.01)
     quote = asyncio.ensure_future(elsewhere.handle(handle.id).event("quote", dict[str, int]))
+    told = asyncio.ensure_future(all_events(elsewhere.handle(handle.id)))
     async with working(queue):
         assert (await asyncio.wait_for(quote, 60))["price"] in (1, 2)
         await until_waiting(queue, handle.id)
@@ -220,14 +221,24 @@ async def test_what_a_job_publishes_is_awaited_from_anywhere_also_after_its_end(
         assert [(one.kind, one.name) for one in history] == [
             ("event", "quote"), ("event", "quote"), ("wait", "approved")
         ]  # fmt: skip
+        async with aclosing(handle.events()) as events:
+            assert await anext(events) == ("quote", {"price": 1})
         missing = asyncio.ensure_future(handle.event("nothing"))
         await handle.send("approved")
         assert await handle.value(timeout=60) == "sold"
         with pytest.raises(JobEndedError):
             await missing
     assert [await elsewhere.handle(handle.id).event(name) for name in ("quote", "place")] == [{"price": 2}, "york"]
+    assert await asyncio.wait_for(told, 60) == [("quote", {"price": 1}), ("quote", {"price": 2}), ("place", "york")]
+    assert await all_events(handle) == [("quote", {"price": 2}), ("place", "york")]
     with pytest.raises(JobNotFoundError):
         await elsewhere.handle("999").event("quote")
+    with pytest.raises(JobNotFoundError):
+        await all_events(elsewhere.handle("999"))
+
+
+async def all_events(handle: JobHandle[Any]) -> list[tuple[str, Any]]:
+    return [one async for one in handle.events()]
 
 
 def test_what_a_job_left_is_found_by_its_subjects_among_that_of_however_many_others() -> None:
