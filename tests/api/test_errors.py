@@ -57,6 +57,7 @@ EXAMPLES: list[tuple[api.PeltonError, str]] = [
     (api.RetryJob(1.5, "busy"), "the job asks to run again in 1.5 s: busy"),
     (api.JobCrashedError("7", "paint", -11), "was killed by signal 11"),
     (api.JobCrashedError("7", "paint", 3), "exited (3)"),
+    (api.Continue(1, to=2), "the job asks to begin anew: only one that takes a JobContext can"),
     (api.Snooze(60, "closed"), "the job asks to be started again in 60 s: closed"),
     (api.Cancel("sold"), "sold"),
     (api.Discard(), "the job has discarded itself"),
@@ -183,7 +184,7 @@ def test_a_bad_argument_is_a_value_error() -> None:
 
 
 def test_the_drawn_tree_names_every_class_and_no_other() -> None:
-    names = r"\b[A-Z]\w*Error\b|\b(?:RetryJob|Snooze|Cancel|Discard)\b"
+    names = r"\b[A-Z]\w*Error\b|\b(?:RetryJob|Snooze|Continue|Cancel|Discard)\b"
     drawn = set(re.findall(names, (errors.__doc__ or "").split("::")[1]))
     classes = {
         name for name, value in vars(api).items() if isinstance(value, type) and issubclass(value, api.PeltonError)

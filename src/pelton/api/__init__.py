@@ -91,6 +91,7 @@ from pelton.api.info import StreamInfo as StreamInfo
 from pelton.api.info import StreamState as StreamState
 from pelton.api.info import WireMessage as WireMessage
 from pelton.api.job_errors import Cancel as Cancel
+from pelton.api.job_errors import Continue as Continue
 from pelton.api.job_errors import Discard as Discard
 from pelton.api.job_errors import DuplicateJobError as DuplicateJobError
 from pelton.api.job_errors import FlowNotFoundError as FlowNotFoundError

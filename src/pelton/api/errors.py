@@ -45,7 +45,7 @@
     ├── SqlError                         a statement of yours
     │   └── SqlConstraintError, SqlForbiddenError
     └── JobError                         a job, or the code that runs it
-        ├── PermanentJobError, RetryJob, Snooze, Cancel, Discard  raised by a job to say how it ended
+        ├── PermanentJobError, RetryJob, Snooze, Continue, Cancel, Discard  a job says how it ended
         ├── LeaseLostError, JobCancelledError, SignalTimeoutError (TimeoutError)
         ├── UnknownJobError, JobNotFoundError, FlowNotFoundError, JobFailedError
         ├── QueueNotFoundError, QueueInUseError, JobNotMovedError, DuplicateJobError, JobEndedError

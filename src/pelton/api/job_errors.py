@@ -40,6 +40,20 @@ class Snooze(JobError):  # noqa: N818 - an instruction to the worker, no failure
         super().__init__(f"the job asks to be started again in {delay:g} s{': ' if reason else ''}{reason}")
 
 
+class Continue(JobError):  # noqa: N818 - an instruction to the worker, no failure
+    """Raise it in a job to begin anew with these arguments, under the same id and key, with an empty memory.
+
+    Its attempts begin anew, too. Signals that it has not received stay; what it has registered to undo is dropped.
+    """
+
+    call_args: tuple[object, ...]
+    call_kwargs: dict[str, object]
+
+    def __init__(self, *args: object, **kwargs: object) -> None:
+        self.call_args, self.call_kwargs = args, kwargs
+        super().__init__("the job asks to begin anew: only one that takes a JobContext can")
+
+
 class Cancel(JobError):  # noqa: N818 - an instruction to the worker, no failure
     """Raise it in a job that is not wanted any more: it ends as cancelled."""
 

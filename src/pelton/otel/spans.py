@@ -24,6 +24,7 @@ from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
 from pelton.api import (
     Cancel,
+    Continue,
     Delivered,
     Discard,
     JobCancelledError,
@@ -153,7 +154,7 @@ def _labels(attributes: Attributes) -> Attributes:
 
 
 # What a job raises to say what is to become of it has not gone wrong.
-_DECISIONS: Final = (Cancel, Discard, RetryJob, Snooze, JobCancelledError)
+_DECISIONS: Final = (Cancel, Continue, Discard, RetryJob, Snooze, JobCancelledError)
 _Values = dict[str, str | bool | int | float]
 
 

@@ -435,7 +435,7 @@ class Ledger(Register[KeyRecord]):
             return
         if note.subject.startswith(self._names.ending_prefix):
             note = as_first(note, self._names.outcomes_of("*"))
-        else:
+        elif headers.first(note.headers or b"", headers.EXPECTED_LAST_SUBJECT_SEQUENCE) is None:
             block = headers.with_value(note.headers, headers.EXPECTED_LAST_SUBJECT_SEQUENCE, "0")
             note = Outgoing(note.subject, note.data, block)
         try:

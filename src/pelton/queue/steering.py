@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from pelton.queue.registry import QueueContext
 
 _AT_ONCE: Final = 1000
+_FIRST: Final = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0"})
 _STOP_TTL: Final = headers.encode({headers.TTL: "1h"})
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -151,7 +152,7 @@ class Steering(JobViews):
             # Or it is not known.
             await self.get_ended(job_id)
         names, running = self._queue.names, await self._queue.side_to_read(self._queue.names.running)
-        subject = names.memory_subject(job_id, "event", token_of(checked_text(f"{what}: its name", name)), "*")
+        subject = names.memory_subject(job_id, "event", token_of(checked_text(f"{what}: its name", name)), ">")
         spawn = self._queue.runtime.spawn
         told = spawn(first_of(running, [subject], self._queue.clock, limit), f"pelton {what}")
         ended = spawn(self.outcome(job_id, limit), f"pelton {what}")
@@ -217,7 +218,9 @@ class Steering(JobViews):
         order = to_cancel(self._queue.names, job_id, reason, ended=False)
         await self._queue.backend.publish(order.subject, order.data, order.headers)
         subject = self._queue.names.memory_subject(job_id, "signal", CANCEL, "1")
-        await self._queue.backend.publish(subject, reason.encode())
+        with suppress(WrongLastSequenceError):
+            # Told before: who gets that does not need another one.
+            await self._queue.backend.publish(subject, reason.encode(), _FIRST)
 
     async def end_all(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
         """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""

@@ -157,6 +157,7 @@ __all__ = [
     "ConsumerUnpin",
     "ConsumerUnsettled",
     "ConsumerUnsettledReply",
+    "Continue",
     "CoreMessage",
     "CorruptConfigError",
     "CorruptMessageError",

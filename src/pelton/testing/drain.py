@@ -14,6 +14,7 @@ import msgspec
 from pelton.api import (
     Cancel,
     ConfigError,
+    Continue,
     Delivered,
     Discard,
     JobArgumentsError,
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from pelton.queue.registry import QueueContext
 
 # What a job raises to say how it continues: decisions, not mistakes.
-_DECISIONS = (RetryJob, Snooze, Cancel, Discard, JobCancelledError)
+_DECISIONS = (RetryJob, Snooze, Continue, Cancel, Discard, JobCancelledError)
 # The tasks that renew a lock or a term, on threads of their own. They begin, and go on, some rounds of the loop later.
 _RENEWALS = {"pelton-renewal", "pelton election: ask"}
 _ROUNDS = 20

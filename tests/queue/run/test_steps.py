@@ -76,7 +76,7 @@ async def test_a_step_is_done_once_and_its_result_remembered(jet: Jet, exclusive
 async def test_an_attempt_that_was_replaced_records_no_step(jet: Jet, exclusive: bool) -> None:
     queue = await jet.queue("garage", exclusive=exclusive, lease=0.3)
     await queue.options(key="k").enqueue("job")
-    message = Outgoing(queue.names.step_subject("1", "charge"), b"{}")
+    message = Outgoing(queue.names.memory_subject("1", "step", "charge"), b"{}")
 
     async def take(source: JobSource) -> Any:
         async with asyncio.timeout(60):

@@ -40,6 +40,8 @@ CALLS: Final = "%call"
 """The name, as a token, of the signals by which called jobs tell their ends: no name of a program's has this token."""
 CANCEL: Final = "%cancel"
 """The token of the signal by which a job that has something to undo is cancelled: all its waits end with it."""
+ROUND: Final = "~"
+"""The token before the number of a round, at the end of what a job remembers that has begun anew."""
 _TENANT: Final = "~"
 HIGHEST_PRIORITY: Final = 3
 ALL_PRIORITIES: Final = range(HIGHEST_PRIORITY + 1)
@@ -347,13 +349,6 @@ class QueueNames:
         """Return the subject of the record of a job's last attempt."""
         return f"{self.root}.attempts.{job_id}"
 
-    def step_subject(self, job_id: str, name: str) -> str:
-        """Return the subject of a job's step; raises ConfigError for a name that is empty, or over 512 bytes."""
-        return f"{self.root}.running.job.{job_id}.step.{token_of(name)}"
-
-    def sleep_subject(self, job_id: str, name: str) -> str:
-        return f"{self.root}.running.job.{job_id}.sleep.{token_of(name)}"
-
     def progress_subject(self, job_id: str) -> str:
         return f"{self.root}.running.job.{job_id}.progress"
 
@@ -381,6 +376,11 @@ class QueueNames:
     def memory_subject(self, job_id: str, *tokens: str | int) -> str:
         """Return the subject of what a job has left, such as the record of a wait, by tokens."""
         return f"{self.root}.running.job.{job_id}.{'.'.join(map(str, tokens))}"
+
+    def tokens_in(self, subject: str) -> list[str]:
+        """Return the tokens of what a job has left, its kind first, without those of its round."""
+        tokens = subject.split(".")[5:]
+        return tokens[:-2] if ROUND in tokens[-2:-1] else tokens
 
     def traces_of(self, job_id: str) -> str:
         """Return the filter for what a job leaves while it runs: its steps, sleeps, signals and progress."""

@@ -31,7 +31,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import parse_duration
 from pelton.jet import ack_of
 from pelton.queue.model.limits import JobLimit, carried_out, number_of
-from pelton.queue.model.naming import CALLS, CANCEL, QueueNames, decode_key
+from pelton.queue.model.naming import CALLS, CANCEL, ROUND, QueueNames, decode_key
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
     AFTER_ATTEMPT,
@@ -51,6 +51,7 @@ from pelton.queue.model.states import (
     Outcome,
     PutOffDelivery,
     SignalWait,
+    StepRecord,
     decode_envelope,
     decode_stored,
     with_own_name,
@@ -311,6 +312,7 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     Times in wall nanoseconds. ``now`` goes on since the job was taken as if the clock was not set any more, by
     the store's clock, and ``own`` by this machine's. ``events`` are the last values that it has published.
     ``has_undo``: it has registered what undoes it; ``undoing``: it is started to do that, and ends so afterwards.
+    ``round``: how often it has begun anew, and ``round_seq`` is the sequence of the record of that.
     """
 
     names: QueueNames
@@ -327,6 +329,8 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     events: dict[str, msgspec.Raw] | None = None
     has_undo: bool = False
     undoing: Finish | None = None
+    round: int = 0
+    round_seq: int = 0
 
     def anew(self) -> AttemptRecords:
         """Return the records of the same delivery, of which nothing is known yet."""
@@ -335,6 +339,10 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
     @property
     def queue(self) -> str:
         return self.names.queue
+
+    def at(self, *tokens: str | int) -> str:
+        """Return the subject of what it remembers in this round, by its kind and other tokens."""
+        return self.names.memory_subject(self.id, *tokens, *((ROUND, self.round) if self.round else ()))
 
     @property
     def last_error(self) -> str:
@@ -494,6 +502,16 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
         # The record of the wait is last: it is refused if there is a signal that was stored before the others.
         ended = self._given_back(record, delay)
         return msgspec.structs.replace(ended, messages=(*ended.messages, *kept))
+
+    def begin_anew(self, args: bytes, now: int) -> Ended:
+        """Return the end of a round: the job begins anew, with other arguments and an empty memory."""
+        record = StepRecord(result=msgspec.Raw(args), seq=self.round + 1)
+        # Of an attempt that was replaced, on a cluster: not twice.
+        block = headers.encode({headers.EXPECTED_LAST_SUBJECT_SEQUENCE: str(self.round_seq)})
+        kept = Outgoing(self.names.memory_subject(self.id, "round"), _encode(record), block)
+        waits, returned = "it begins anew", self.delivered.num_delivered
+        known = Attempt(id=self.id, attempt=0, returned=returned, retry_at=now, began=True, waits=waits, sleeps=True)
+        return self._given_back(known, 0.0, (kept,))
 
     def need_not_wait(self, ended: Ended) -> Ended:
         """Return the end of a delivery of a job that was to wait for a signal, and starts again at once."""

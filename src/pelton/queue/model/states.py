@@ -14,6 +14,7 @@ The states and what moves a job between them (goalpost's words in brackets)::
     running  raise     -> failed     [failed] permanent error, or the last attempt: dead letters and history
     running  raise Cancel, Discard, JobCancelledError -> cancelled
     running  raise Snooze, sleep -> scheduled given back, due after a delay: no attempt
+    running  raise Continue -> pending        begins anew, with an empty memory: its attempts too
     running  wait_for, call -> waiting        given back until a signal comes, or its time is over: no attempt
     pending  no such code -> stuck            its worker's code has not what it needs: given back, no attempt
     running  worker dies -> pending           the lease expires, another worker takes it: the attempt has failed

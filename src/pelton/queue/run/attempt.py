@@ -21,7 +21,16 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
-from pelton.api import JobCancelledError, JobResultError, JobTimeoutError, LeaseLostError, PeltonError, headers
+from pelton.api import (
+    Continue,
+    JobArgumentsError,
+    JobCancelledError,
+    JobResultError,
+    JobTimeoutError,
+    LeaseLostError,
+    PeltonError,
+    headers,
+)
 from pelton.api.job_errors import describe
 from pelton.api.times import Seconds
 from pelton.queue.enqueuer import announce_taken, has_listeners
@@ -301,6 +310,15 @@ class JobAttempt(LeasedJob, eq=False, kw_only=True):
         if self._has_ended:
             log_job(self.records, "raised after it was completed: %s", describe(error))
             return None
+        if isinstance(error, Continue) and self.context is not None and self.records.undoing is None:
+            assert self.definition is not None, "its function has run"
+            try:
+                args = self.definition.bind(*error.call_args, **error.call_kwargs).args
+            except JobArgumentsError as wrong:
+                error = wrong
+            else:
+                log_job(self.records, "begins anew", level=logging.INFO)
+                return None if self.env.held.is_late(self) else self.records.begin_anew(args, self.env.clock.now())
         is_of_child = self.definition is not None and self.definition.in_process and isinstance(error, Exception)
         if is_of_child and not (self.records.has_begun or isinstance(error, JobCancelledError)):
             # A child that does not start, or cannot import the function, costs an attempt: it may never.

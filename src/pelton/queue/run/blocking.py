@@ -272,7 +272,7 @@ class ChildRequests:
     def __init__(self, context: BlockingContext, undo: Callable[[bytes], Coroutine[Any, Any, None]]) -> None:
         self._context = context
         self._undo = undo
-        self._calls: list[CalledJob[Any]] = []
+        self._calls: dict[int, CalledJob[Any]] = {}
         # Of what was called in the child.
         self._failed: BaseException | None = None
 
@@ -316,11 +316,11 @@ class ChildRequests:
             raw = ResultCodec(job, msgspec.Raw)
             call = JobCall(job, arguments, options, raw, None, meta)
             [called] = context.verbs.run(lambda: [context.call_of(call)])
-            self._calls.append(called)
+            self._calls[called.number] = called
             return called.number
         if name == "gather":
             for number, is_detached in args:
-                self._calls[number - 1].is_detached = is_detached
-            found = context.gather(*(self._calls[number - 1] for number, _ in args), **kwargs)
+                self._calls[number].is_detached = is_detached
+            found = context.gather(*(self._calls[number] for number, _ in args), **kwargs)
             return [value if isinstance(value, BaseException) else bytes(value) for value in found]
         return getattr(context, name)(*args, **kwargs)

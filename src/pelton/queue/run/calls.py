@@ -41,6 +41,8 @@ _encode: Final = msgspec.json.Encoder().encode
 _OUTCOME_S: Final = 0.5
 # With a bound on how many are enqueued at a time, it starts again when this part of them has ended.
 _REFILL: Final = 4
+# Of one round.
+_MOST_CALLS: Final = 1 << 20
 _REMEMBERED: Final = (
     "step", "sleep", "wait", "received", "call", "called", "event", "changed", "fixed", "undo", "undone",
 )  # fmt: skip
@@ -108,9 +110,10 @@ class JobCalls:
         self._key = records.envelope.key
         self._job = records.envelope.job
         self._what = f"job {records.id} ({self._job!r})"
-        self.number: int = 0
+        # A job of an earlier round is another one.
+        self.number: int = records.round * _MOST_CALLS
         # That of all calls.
-        steps.seen.add(steps.queue.names.memory_subject(records.id, "wait", CALLS))
+        steps.seen.add(records.at("wait", CALLS))
 
     def new(self, call: JobCall) -> CalledJob[Any]:
         """Return the next call. Raises ConfigError."""
@@ -139,7 +142,7 @@ class JobCalls:
         await self._steps.make_sure()
         begun = self._known_calls(calls, known)
         is_late = self._steps.records.undoing is None and await self._receive(begun, known)
-        ends = [known.get(self._names.memory_subject(self._id, "called", one.number)) for one in calls]
+        ends = [known.get(self._steps.records.at("called", one.number)) for one in calls]
         values = [None if end is None else _value_of(one, end) for one, end in zip(calls, ends, strict=True)]
         for value in values:
             if isinstance(value, JobFailedError) and not return_exceptions:
@@ -171,8 +174,8 @@ class JobCalls:
         """Return where the jobs are that were called before."""
         begun: dict[CalledJob[Any], CallRecord] = {}
         for one in calls:
-            self._steps.seen.add(self._names.memory_subject(self._id, "call", one.number))
-            if (step := known.get(self._names.memory_subject(self._id, "call", one.number))) is not None:
+            self._steps.seen.add(self._steps.records.at("call", one.number))
+            if (step := known.get(self._steps.records.at("call", one.number))) is not None:
                 begun[one] = record = _record(step.result)
                 if record.job != one.call.job:
                     # Of another version of the function: given back, it waits for a worker that has that.
@@ -184,7 +187,7 @@ class JobCalls:
         """Remember how called jobs have ended; return whether one has told so whose outcome is not stored."""
         is_late, kept = False, list[Outgoing]()
         for one, record in begun.items():
-            subject = self._names.memory_subject(self._id, "called", one.number)
+            subject = self._steps.records.at("called", one.number)
             if subject in known or record.id not in self._steps.told:
                 continue
             if (outcome := await self._outcome_of(record, self._steps.told[record.id][1])) is None:
@@ -225,7 +228,7 @@ class JobCalls:
                 await home.time.refresh(home.names.jobs)
             job = self._message_of(one, home)
             record = CallRecord(home.name, job_id_in(job.data, 0), one.call.job, one.is_detached)
-            subject = self._names.memory_subject(self._id, "call", one.number)
+            subject = self._steps.records.at("call", one.number)
             known[subject] = step = StepRecord(result=msgspec.Raw(_encode(record)), by=self._steps.by)
             records.append(Outgoing(subject, _encode(step)))
             if record.id not in self._steps.told:
@@ -268,7 +271,7 @@ class JobCalls:
         wanted = len(self._steps.told) + enough if limit is None else 0
         last = max((seq for seq, _ in self._steps.told.values()), default=0)
         subject, reason = (
-            self._names.memory_subject(self._id, "wait", CALLS),
+            self._steps.records.at("wait", CALLS),
             f"it waits for {number} jobs that it has called",
         )
         await self._steps.wait_on(reason, CALLS, subject, StepRecord(by=self._steps.by), last, limit, wanted)
@@ -288,9 +291,8 @@ async def awaited_calls(stream: Stream, names: QueueNames, job_id: str) -> Async
     """Iterate over the jobs that a job has called and still waits for, and that are not to go on without it."""
     async with aclosing(stored_messages(stream, names.memory_subject(job_id, "call", ">"))) as stored:
         async for one in stored:
-            record = _record(decode_step(one.data).result)
-            number = one.subject.rpartition(".")[2]
-            if not record.is_detached and await last_of(stream, names.memory_subject(job_id, "called", number)) is None:
+            record, before, number = _record(decode_step(one.data).result), *one.subject.rsplit(".call.", 1)
+            if not record.is_detached and await last_of(stream, f"{before}.called.{number}") is None:
                 yield record
 
 
@@ -299,7 +301,7 @@ async def history_of(stream: Stream, names: QueueNames, job_id: str) -> list[Job
     found = list[JobStep]()
     async with aclosing(stored_messages(stream, names.traces_of(job_id))) as stored:
         async for one in stored:
-            kind, *tokens = one.subject.removeprefix(names.memory_subject(job_id, "")).split(".")
+            kind, *tokens = names.tokens_in(one.subject)
             name, number = decode_key(tokens[0]) if tokens else "", tokens[1] if len(tokens) > 1 else ""
             if tokens and tokens[0] in (CALLS, CANCEL):
                 continue
@@ -307,6 +309,8 @@ async def history_of(stream: Stream, names: QueueNames, job_id: str) -> list[Job
                 step = StepRecord(result=msgspec.Raw(one.data or NOTHING), seq=one.seq)
             elif kind in _REMEMBERED:
                 step = decode_step(one.data)
+                if kind in ("call", "called"):
+                    name = str(int(name) % _MOST_CALLS)
             else:
                 continue
             found.append(

@@ -12,6 +12,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from traceback import format_exception
@@ -33,7 +34,7 @@ from pelton.api import (
 )
 from pelton.api.job_errors import frames_of_job, is_raised, trace
 from pelton.jet import ack_of
-from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy
+from pelton.jet.registers import ASK_AGAIN_S, can_pass, is_busy, until_answered
 from pelton.queue.job import Job
 from pelton.queue.model.limits import Order, Orders
 from pelton.queue.model.options import JobRules
@@ -54,7 +55,7 @@ from pelton.queue.model.states import Finish
 from pelton.queue.run.admission import Admission
 from pelton.queue.run.leases import AnyLease, LeaseKeeper, SharedLease, SlotExtender
 from pelton.queue.run.parking import LatePutOffs, Parking, other_version
-from pelton.queue.run.undo import is_to_undo
+from pelton.queue.run.undo import is_to_undo, learn_round
 from pelton.queue.scan import has_overlap
 from pelton.runtime import steady_now
 
@@ -406,6 +407,8 @@ class LeasedJobs(Generic[J]):
             if found is None:
                 return self._wait_for_one_who_knows(job)
             rules = found.rules
+            if found.context_parameter and records.delivered.num_delivered > 1:
+                await until_answered(self._clock, partial(learn_round, self._queue, records))
         if decision is None and rules is not None:
             ordered = self._order_for(job) if self.orders.has_any else None
             if records.known is not None and (decision := records.known.undo) is not None:
@@ -585,8 +588,11 @@ class LeasedJobs(Generic[J]):
         job, ended = ending.job, ending.ended
         if not isinstance(refused, (ApiError, ConfigError)):
             raise refused
-        if ended.waits_for_signal and isinstance(refused, WrongLastSequenceError):
-            return job.records.need_not_wait(ended)
+        if ended.known is not None and isinstance(refused, WrongLastSequenceError):
+            if ended.waits_for_signal:
+                return job.records.need_not_wait(ended)
+            # That it begins anew is stored: the answer was lost.
+            return msgspec.structs.replace(ended, messages=ended.messages[1:])
         if job.take_back(refused):
             # Its result, or what it emitted, was refused: the attempt has failed.
             return job.records.after(self.after(job, refused, after_refusal), self._clock.now())

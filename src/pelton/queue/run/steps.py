@@ -40,6 +40,7 @@ from pelton.api import (
     AckRejectedError,
     Cancel,
     ConfigError,
+    Continue,
     Discard,
     JobArgumentsError,
     JobCancelledError,
@@ -66,7 +67,7 @@ from pelton.queue.model.naming import CALLS, CANCEL, decode_key, token_of
 from pelton.queue.model.options import checked_text, seconds
 from pelton.queue.model.records import LONGEST_SLEEP_S, LONGEST_WAIT_S, AttemptRecords, PutOff
 from pelton.queue.model.states import NOTHING, StepRecord, decode_step
-from pelton.queue.run.undo import JobUndo
+from pelton.queue.run.undo import JobUndo, forget_rounds
 from pelton.queue.scan import last_messages
 from pelton.queue.setup import prepare_signals
 from pelton.queue.transaction import StepTransaction
@@ -87,7 +88,7 @@ _WRITER_S: Final = 5.0
 CALLS_ON: Final[ContextVar[Executor | None]] = ContextVar("pelton_calls_on", default=None)
 """Where a verb calls what is not async: on the thread that waits for it; None: on one of the loop's own."""
 # What a step decides for its whole job is not tried again.
-_FINAL: Final = (LeaseLostError, JobCancelledError, PermanentJobError, RetryJob, Snooze, Cancel, Discard)
+_FINAL: Final = (LeaseLostError, JobCancelledError, PermanentJobError, RetryJob, Snooze, Continue, Cancel, Discard)
 _ORDERED: Final = ("step", "sleep", "wait", "received", "event", "call")
 
 
@@ -196,9 +197,9 @@ class JobSteps:
         keep: Callable[[Any], Coroutine[Any, Any, Any]] | None = None,
     ) -> Any:
         """Call a function until it returns, as often as ``rules`` say."""
-        tried = f"{self.queue.names.memory_subject(self.records.id, 'tried', token_of(what))}."
+        tried = self.queue.names.memory_subject(self.records.id, "tried", token := token_of(what), "")
         # Those after which the job was given back.
-        numbers = [int(one.removeprefix(tried)) for one in await self.known_steps() if one.startswith(tried)]
+        numbers = [int(one[len(tried) :].split(".")[0]) for one in await self.known_steps() if one.startswith(tried)]
         number, limit = max(numbers, default=0), rules.timeout if inspect.iscoroutinefunction(function) else None
         while True:
             number += 1
@@ -218,8 +219,8 @@ class JobSteps:
             delay, _ = rules.delay_after(number, error, self.queue.runtime.random)
             _log.info("job %s: %s is tried again in %g s: %r", self.records.id, what, delay, error)
             if self.records.undoing is None and self._task == owner():
-                record = StepRecord(by=self.by)
-                await self._rest(delay, f"{what} is tried again: {describe(error)}", f"{tried}{number}", record)
+                why, subject = f"{what} is tried again: {describe(error)}", self.records.at("tried", token, number)
+                await self._rest(delay, why, subject, StepRecord(by=self.by))
             else:
                 # Others that it does at once are not to be ended.
                 await self.queue.clock.sleep(delay)
@@ -288,10 +289,7 @@ class JobSteps:
 
     async def _receive(self, name: str, number: int, kind: Any, limit: float | None, default: object) -> Any:
         names, job_id, token = self.queue.names, self.records.id, token_of(name)
-        subject, wait = (
-            names.memory_subject(job_id, "received", token, number),
-            names.memory_subject(job_id, "wait", token, number),
-        )
+        subject, wait = self.records.at("received", token, number), self.records.at("wait", token, number)
         known, stream = await self.known_steps(), await self.queue.jet.stream(names.running)
         self.seen.add(wait)
         if (received := await self._known(subject, f"the wait for signal {name!r}")) is None:
@@ -358,7 +356,7 @@ class JobSteps:
         what = f"job {self.records.id}: the name of an event"
         token, number = token_of(checked_text(what, name)), self._waits.get(f"event {name}", 0) + 1
         self._waits[f"event {name}"] = number
-        subject = self.queue.names.memory_subject(self.records.id, "event", token, number)
+        subject = self.records.at("event", token, number)
         if (record := await self._known(subject, f"event {name!r}")) is None:
             if self.records.undoing is not None:
                 return
@@ -383,7 +381,7 @@ class JobSteps:
     async def _make_once(self, kind: str, make: Callable[[], Any]) -> Any:
         """Return what ``make`` has returned when the function came here first."""
         number = self._waits[f"{kind}()"] = self._waits.get(f"{kind}()", 0) + 1
-        subject = self.queue.names.memory_subject(self.records.id, "fixed", kind, number)
+        subject = self.records.at("fixed", kind, number)
         if (record := await self._known(subject, f"{kind}() {number}")) is None:
             await self._begin(subject)
             record = StepRecord(result=msgspec.Raw(_encode(make())), by=self.by)
@@ -396,7 +394,7 @@ class JobSteps:
         if (limit := seconds(what, duration)) > LONGEST_SLEEP_S:
             raise ConfigError(f"{what}: {limit:g} s are more than 300 days; enqueue another job with at=")
         self._sleeps += 1
-        subject = self.queue.names.sleep_subject(self.records.id, name or f"{self._sleeps}")
+        subject = self.records.at("sleep", token_of(name or f"{self._sleeps}"))
         self._use(subject, f"sleep {name!r}")
         record = await self._known(subject, f"sleep {name or self._sleeps!r}")
         await self.make_sure()
@@ -428,7 +426,7 @@ class JobSteps:
     async def changed(self, name: str) -> bool:
         """Whether the job has not been past this point without asking; remembered if so."""
         what = f"job {self.records.id}: the name of a change"
-        subject = self.queue.names.memory_subject(self.records.id, "changed", token_of(checked_text(what, name)))
+        subject = self.records.at("changed", token_of(checked_text(what, name)))
         known = await self.known_steps()
         if subject not in known:
             if any(one not in self.seen and one.split(".", 6)[5] in _ORDERED for one in known):
@@ -489,8 +487,7 @@ class JobSteps:
                 self.records.has_undo = True
 
     async def _read(self) -> dict[str, StepRecord]:
-        names, found = self.queue.names, dict[str, StepRecord]()
-        progress = names.progress_subject(self.records.id)
+        names, found, stale = self.queue.names, dict[str, StepRecord](), dict[str, StepRecord]()
         stream = await self.queue.jet.stream(names.running)
         for message, jumped_ns in await last_messages(self.queue.backend, stream, names.traces_of(self.records.id)):
             if names.is_signal(message.subject):
@@ -500,12 +497,14 @@ class JobSteps:
                     self._cancelled = JobCancelledError(self.records.id, self.records.envelope.key, reason)
                 elif token == CALLS:
                     self.told[message.subject.rpartition(".")[2]] = message.seq, message.data
-            elif message.subject != progress:
+            elif (tokens := names.tokens_in(message.subject))[0] not in ("progress", "round"):
                 record = decode_step(message.data)
                 if record.until and jumped_ns:
                     record = msgspec.structs.replace(record, until=record.until + jumped_ns)
-                found[message.subject] = record
-                self.records.has_undo |= message.subject.split(".", 6)[5] == "undo"
+                (found if message.subject == self.records.at(*tokens) else stale)[message.subject] = record
+        if stale:
+            await forget_rounds(stream, names, self.records.id, stale, self.told)
+        self.records.has_undo |= any(one.split(".", 6)[5] == "undo" for one in found)
         return found
 
     async def keep(self, *messages: Outgoing) -> None:
@@ -535,7 +534,7 @@ class JobSteps:
 
     def _subject_of(self, name: str) -> str:
         checked_text(f"job {self.records.id}: the name of a step", name)
-        subject = self.queue.names.step_subject(self.records.id, name)
+        subject = self.records.at("step", token_of(name))
         self._use(subject, f"step {name!r}")
         return subject
 

@@ -7,6 +7,8 @@ first, and each is remembered as it is done. Afterwards the job ends as it was t
 A step that failed, after which the function went on, is not remembered; the record of what is registered after it tells
 its error, which is raised again. Whoever cancels a job with a memory does not end it, but orders that, and recalls it
 by a signal that ends all its waits.
+
+A job that begins anew (`Continue`) has a round of its own, in which it remembers nothing of the earlier ones.
 """
 
 from __future__ import annotations
@@ -24,12 +26,14 @@ from pelton.api import ConfigError, JobError, LeaseLostError, Outgoing
 from pelton.api.job_errors import describe
 from pelton.jet.registers import until_answered
 from pelton.jet.stream import last_of
-from pelton.queue.model.naming import token_of
+from pelton.queue.model.naming import CALLS, token_of
 from pelton.queue.model.records import AfterAttempt, Again
-from pelton.queue.model.states import Finish, StepRecord
+from pelton.queue.model.states import Finish, StepRecord, decode_step
 
 if TYPE_CHECKING:
+    from pelton.jet import Stream
     from pelton.queue.job import Job
+    from pelton.queue.model.naming import QueueNames
     from pelton.queue.model.options import JobRules
     from pelton.queue.model.records import AttemptRecords
     from pelton.queue.registry import QueueContext
@@ -42,6 +46,15 @@ _failures: Final = msgspec.json.Decoder(Failures | None).decode
 _TURNS: Final = 100
 _AGAIN_S: Final = 1.0
 _PATIENCE: Final = 2
+
+
+class _Called(msgspec.Struct):
+    """Of the record of a call."""
+
+    id: str
+
+
+_called: Final = msgspec.json.Decoder(_Called).decode
 
 
 class JobUndone(BaseException):
@@ -115,7 +128,7 @@ class JobUndo:
             raise
 
     def _subject(self, kind: str, key: str) -> str:
-        return self._steps.queue.names.memory_subject(self._steps.records.id, kind, key)
+        return self._steps.records.at(kind, key)
 
     # --- undoing
 
@@ -182,6 +195,34 @@ async def has_registered(queue: QueueContext, job_id: str) -> bool:
     """Whether a job has registered what undoes it."""
     running = await queue.side_to_read(queue.names.running)
     return await last_of(running, queue.names.memory_subject(job_id, "undo", ">")) is not None
+
+
+async def forget_rounds(
+    stream: Stream, names: QueueNames, job_id: str, stale: dict[str, StepRecord], told: dict[str, tuple[int, bytes]]
+) -> None:
+    """Remove what a job has left in earlier rounds; before that, the signals that it has received in them."""
+    read = dict[str, int]()
+    for subject, record in stale.items():
+        kind, *tokens = names.tokens_in(subject)
+        if kind == "received":
+            signals = names.signals_of(job_id, tokens[0])
+            read[signals] = max(read.get(signals, 0), record.seq)
+        elif kind == "call" and (ended := told.pop(child := _called(record.result).id, None)) is not None:
+            read[names.memory_subject(job_id, "signal", CALLS, child)] = ended[0]
+    for signals, last in read.items():
+        if last:
+            await stream.purge(filter=signals, seq=last + 1)
+    for subject in stale:
+        await stream.purge(filter=subject)
+
+
+async def learn_round(queue: QueueContext, records: AttemptRecords) -> None:
+    """Find out whether a job has begun anew, and with which arguments."""
+    running = await queue.jet.stream(queue.names.running)
+    if (stored := await last_of(running, queue.names.memory_subject(records.id, "round"))) is not None:
+        record = decode_step(stored.data)
+        records.round, records.round_seq = record.seq, stored.seq
+        records.envelope = msgspec.structs.replace(records.envelope, args=record.result)
 
 
 async def is_to_undo(
