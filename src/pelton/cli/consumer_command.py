@@ -9,15 +9,7 @@ from pelton import observe
 from pelton.api import ConsumerConfig, ConsumerInfo, rfc3339
 from pelton.api.wording import age_text, moment_text
 from pelton.cli.arguments import FORCE, NAMES, RAW, fields_of, moment_of, option, parts_of, store_command
-from pelton.cli.output import (
-    confirm,
-    show_message,
-    write_change,
-    write_done,
-    write_facts,
-    write_found,
-    write_line,
-)
+from pelton.cli.output import confirm, show_message, write_change, write_done, write_facts, write_found, write_line
 from pelton.connect import Jet
 from pelton.jet import Consumer, Message
 from pelton.observe.holdings import INTERNAL

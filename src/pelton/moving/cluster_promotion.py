@@ -40,13 +40,7 @@ from pelton.connect import Jet
 from pelton.connect import open as open_store
 from pelton.engine.host import public_error
 from pelton.jet import Stream
-from pelton.moving.cluster_standby import (
-    ClusterNote,
-    ClusterWriter,
-    StandbyBucket,
-    open_target,
-    standby_bucket,
-)
+from pelton.moving.cluster_standby import ClusterNote, ClusterWriter, StandbyBucket, open_target, standby_bucket
 from pelton.moving.configs import (
     STANDBY,
     completed_config,

@@ -538,13 +538,7 @@ _FINAL: Final = (*FINAL_ERRORS, StoreSettingsError, ServerRefusedError, ServerPe
 
 
 async def follow_on_cluster(
-    source: str,
-    target: str,
-    *,
-    key: Key | None,
-    interval: float,
-    num_replicas: int | None,
-    told: Callable[[], object],
+    source: str, target: str, *, key: Key | None, interval: float, num_replicas: int | None, told: Callable[[], object]
 ) -> None:
     """Keep a cluster a standby of ``source``, a whole path or an address; see :func:`pelton.moving.follow`."""
     problem, name, secret = "", name_of(target), key_bytes(key)

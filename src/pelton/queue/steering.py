@@ -51,14 +51,7 @@ from pelton.queue.model.limits import JobLimit, Order, Rate, TenantWeight, job_l
 from pelton.queue.model.naming import CANCEL, decode_key, encode_key, encode_tenant, token_of
 from pelton.queue.model.options import checked_id, checked_text, job_filter, seconds
 from pelton.queue.model.records import job_id_in, told_to_flow
-from pelton.queue.model.states import (
-    ENDINGS,
-    Outcome,
-    WorkerInfo,
-    decode_envelope,
-    decode_step,
-    outcome_without_worker,
-)
+from pelton.queue.model.states import ENDINGS, Outcome, WorkerInfo, decode_envelope, decode_step, outcome_without_worker
 from pelton.queue.registry import ALL_LISTED
 from pelton.queue.run.calls import awaited_calls
 from pelton.queue.run.parking import Recall
