@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 import pelton
+import pelton.sync
 from pelton import ConfigError, JobArgumentsError, JobContext, JobResultError, observe
 from pelton.queue import Queue
 from pelton.testing import ManualClock, Replay, drain, manual_runtime, replay
@@ -196,5 +197,43 @@ async def test_what_has_no_history_is_refused(pelton_queue: Queue, pelton_jet: p
         await replay(details, ship)
     with pytest.raises(ConfigError, match="jobs show"):
         await replay("[]", ship)
-    with pytest.raises(ConfigError, match="has to be async"):
+    with pytest.raises(ConfigError, match="take a JobContext"):
         await replay(as_text(details), asyncio.sleep)
+
+
+@jobs.job
+def weekly(context: pelton.sync.JobContext, week: int) -> None:
+    context.step("send", called.append, week)
+    context.sleep(7 * 86_400)
+    if week < 9:
+        raise pelton.Continue(week + 1)
+    context.step("end", called.append, "end")
+
+
+async def test_a_plain_function_that_begins_anew_is_replayed_with_its_last_arguments(
+    pelton_queue: Queue, pelton_jet: pelton.Jet
+) -> None:
+    job = await pelton_queue.enqueue(weekly, 1)
+    await drain(pelton_queue, within=10 * 86_400)
+    history = await observe.job_with_details(pelton_jet, "tests", job.id)
+    assert (history.arguments, called) == (b'{"week":2}', [1, 2])
+    found = await replay(history, weekly)
+    assert (found.next, found.value.call_args, called) == ((), (3,), [1, 2])
+
+    def other(context: pelton.sync.JobContext, week: int) -> None:
+        context.step("check", called.append, week)
+
+    with pytest.raises(JobArgumentsError, match="step 'check' comes before step 'send'"):
+        await replay(history, other)
+
+    async def at_once(context: JobContext, week: int) -> None:
+        async with context.transaction():
+            pass
+
+    with pytest.raises(JobArgumentsError, match="its transaction comes before step 'send'"):
+        await replay(history, at_once)
+
+    def without(context: pelton.sync.JobContext, week: int) -> None: ...
+
+    with pytest.raises(JobArgumentsError, match="its end comes before step 'send'"):
+        await replay(history, without)

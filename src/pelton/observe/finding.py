@@ -24,12 +24,13 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.requests import FindMessages, FindMessagesReply, SubjectTotals
 from pelton.api.wording import moment_text
 from pelton.connect import Jet
+from pelton.jet.stream import last_of
 from pelton.observe.queues import dead_letter, job_details, pauses_of, queue_looked_at, workers_present
 from pelton.observe.summaries import JobDetails, JobSearch, JobsOfKey, KeyCount, KeyCounts
 from pelton.queue import DeadLetter, JobInfo, Outcome
 from pelton.queue.model.naming import ALL_PRIORITIES, PLACE, QueueNames, decode_key, encode_key
 from pelton.queue.model.records import job_id_in
-from pelton.queue.model.states import Attempt, Envelope, JobStep, decode_envelope
+from pelton.queue.model.states import Attempt, Envelope, JobStep, decode_envelope, decode_step
 from pelton.queue.queue import look_at_queue
 from pelton.queue.run.calls import history_of
 from pelton.queue.scan import last_attempt, stored_messages, unfinished_job
@@ -216,7 +217,10 @@ async def job_with_details(jet: Jet, queue: str, job_id: str) -> JobDetails:
     arguments = bytes(letter.envelope.args) if letter is not None else await _arguments(jet, names, job_id)
     history = list[JobStep]()
     if known is not None or info.state == "running":
-        history = await history_of(await jet.stream(names.running), names, job_id)
+        running = await jet.stream(names.running)
+        history = await history_of(running, names, job_id)
+        if (anew := await last_of(running, names.memory_subject(job_id, "round"))) is not None:
+            arguments = bytes(decode_step(anew.data).result)
     waits_for, blocked_by = await _wait_of(jet, names, info, known)
     return JobDetails(
         job=info, arguments=arguments, errors=errors, is_dead=letter is not None, waits_for=waits_for,

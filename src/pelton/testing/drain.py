@@ -32,6 +32,7 @@ from pelton.queue.model.options import seconds
 from pelton.queue.model.records import AttemptRecords
 from pelton.queue.model.states import NOTHING, Envelope, Finish, JobStep, StepRecord
 from pelton.queue.run.attempt import ProgressNotes
+from pelton.queue.run.blocking import BlockingContext, VerbRunner
 from pelton.queue.run.steps import JobSteps
 from pelton.queue.run.undo import JobUndone
 from pelton.runtime.loop_thread import loop_threads
@@ -168,7 +169,7 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     has_returned: bool = False
     """Whether it came to its end."""
     value: Any = None
-    """What it returned then."""
+    """What it returned then, or the Continue that it raised."""
 
 
 class _History(msgspec.Struct, kw_only=True):
@@ -228,7 +229,7 @@ class _ReplayedSteps(JobSteps):
 
 
 async def replay(history: JobDetails | str | bytes, function: Callable[..., Any]) -> Replay:
-    """Start the async ``function`` of a job with what a job in production remembers; return what it would do next.
+    """Start the ``function`` of a job with what a job in production remembers; return what it would do next.
 
     ``history``: what ``pelton jobs show QUEUE ID --json`` writes, or `observe.job_with_details` returns. Steps, sleeps,
     signals, calls and `JobContext.changed` answer from it, and at the first thing that it does not have, the function
@@ -238,27 +239,53 @@ async def replay(history: JobDetails | str | bytes, function: Callable[..., Any]
     """
     told = _told(history)
     job = function if isinstance(function, Job) else Jobs().job(name=told.job)(function)
-    if not (job.is_async and job.context_parameter):
-        raise ConfigError(f"replay of job {told.job!r}: its function has to be async and take a JobContext")
+    if not job.context_parameter:
+        raise ConfigError(f"replay of job {told.job!r}: its function has to take a JobContext")
     runtime = manual_runtime()
     # Its sleeps are over.
     runtime.clock.set_wall(max([runtime.clock.now(), *(max(one.at, one.until) + 1 for one in told.history)]))
     async with open_store("memory:", runtime=runtime) as jet:
         queue = (await jet.queue("replay" if job.queue is None else job.queue.name))._context
-        records = _records_of(told, queue.names)
-        leased: Any = type("_Leased", (), {"records": records})
-        steps = _ReplayedSteps(queue, leased, told)
+        leased: Any = type("_Leased", (), {"records": _records_of(told, queue.names)})
+        verbs, made = VerbRunner(asyncio.get_running_loop()), list[_ReplayedSteps]()
+
+        def make_steps() -> _ReplayedSteps:
+            # By the first verb: it notes who calls it.
+            made.append(_ReplayedSteps(queue, leased, told))
+            return made[0]
+
+        kind: Callable[..., JobContext] = JobContext if job.is_async else partial(BlockingContext, verbs=verbs)
         notes = partial(ProgressNotes, queue, told.id, asyncio.get_running_loop())
-        context = JobContext(records, steps.stop, lambda: steps, notes, None, lambda: jet, lambda: None)
-        arguments = {**job.arguments.decode(records.envelope.args), job.context_parameter: context}
+        context: Any = kind(
+            leased.records, lambda *_: context.steps.stop(), make_steps, notes, None, lambda: jet, lambda: None
+        )
+        arguments = {**job.arguments.decode(leased.records.envelope.args), job.context_parameter: context}
+        run = partial(job.hooks.around(job.function, context, is_async=job.is_async), **arguments)
         try:
-            value = await job.hooks.around(job.function, context, is_async=True)(**arguments)
+            value = await (_call(run, context) if job.is_async else asyncio.to_thread(_call_on_thread, run, context))
         except JobUndone:
-            return Replay(next=tuple(steps.next))
+            return Replay(next=tuple(made[0].next))
         finally:
             context.close()
-        steps.check_end()
-        return Replay(next=tuple(steps.next[:-1]), has_returned=True, value=value)
+        return Replay(next=tuple(made[0].next[:-1]), has_returned=True, value=value)
+
+
+async def _call(run: Callable[[], Any], context: Any) -> Any:
+    try:
+        value = await run()
+    except Continue as again:
+        value = again
+    context.steps.check_end()
+    return value
+
+
+def _call_on_thread(run: Callable[[], Any], context: Any) -> Any:
+    try:
+        value = run()
+    except Continue as again:
+        value = again
+    context.verbs.run(lambda: context.steps.check_end())
+    return value
 
 
 def _told(history: JobDetails | str | bytes) -> _History:
