@@ -142,8 +142,22 @@ class FanOut(Program):
         return await queue.enqueue(self.names["album"], 12)
 
 
+class Subscription(Program):
+    effects = ("charge",)
+    ended = (("subscribe", 1),)
+    expected = ("charge ann 1", "charge ann 2", "charge ann 3")
+
+    async def enqueue(self, queue: Queue) -> JobHandle[Any]:
+        return await queue.enqueue(self.names["subscribe"], "ann")
+
+    async def react(self, job: JobHandle[Any], said: Counter[str]) -> None:
+        if said["charge ann 3"]:
+            await self.once(said, "cancel", lambda: job.send("cancel", "too expensive", msg_id="1"))
+
+
 PROGRAMS: dict[str, type[Program]] = {
     "approval": Approval, "saga": Saga, "failing saga": FailingSaga, "agent": Agent, "fan_out": FanOut,
+    "subscription": Subscription,
 }  # fmt: skip
 
 
