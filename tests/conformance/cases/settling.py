@@ -163,3 +163,20 @@ async def results_of_a_delivery_that_was_settled_or_replaced_are_refused(jet: Je
     await _settle(jet, again)
     await fails(AckRejectedError, _settle(jet, again))
     await left(out, 1)
+
+
+@only("server", "a server delivers what is due anyway, and would take the messages of both; embedded, one is refused")
+async def a_delivery_that_is_due_in_a_moment_is_left_alone(jet: Jet) -> None:
+    out = await jet.create_stream("out")
+    stream = await jet.create_stream("S", retention="workqueue")
+    consumer = await stream.create_consumer(durable_name="c", ack_wait=60)
+    await jet.publish_batch([("S", b"")] * 2)
+    soon, later = await taken(consumer, 2)
+    now = jet.runtime.clock.now()
+    for message, due in ((soon, now + 500_000_000), (later, now + 60 * 10**9)):
+        d = message.delivered
+        settled = Settled((Outgoing("out", b"recalled"),), ack_of(d, "ack"), due=due)
+        asked = jet.backend.settle_once(settled, d.stream, d.consumer)
+        await (fails(AckRejectedError, asked) if message is soon else asked)
+    await left(out, 1)
+    await _awaits(consumer, 1)
