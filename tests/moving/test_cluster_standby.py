@@ -22,10 +22,9 @@ from pelton.moving.cluster_standby import ClusterWriter, open_target
 from pelton.moving.served_log import FollowedFile, name_of
 from pelton.observe.alarms import alarms_of, health_facts
 from tests.docs.pages import ROOT
-from tests.kit.fencing import FencedRegister
 from tests.kit.nats_server import nats_cluster, nats_server
+from tests.moving.takeover import check_lease, check_one_holder, load, tokens_given
 from tests.moving.test_copy import make_shop, messages_of
-from tests.moving.test_standby import load, tokens_given
 
 
 class Pair:
@@ -206,14 +205,7 @@ async def test_an_old_store_that_comes_back_is_told_and_an_interrupted_promotion
             pass
     async with pair.open(pair.standby) as new:
         assert (await (await new.stream("orders")).info()).state.messages == 1
-        # The lease that was held, as its holder would renew it in the new store.
-        bucket = await new.bucket("pelton_locks")
-        held = await bucket.get("lock.door")
-        assert held.revision > lease.token + 10**13
-        with pytest.raises(pelton.WrongLastSequenceError):
-            await bucket.update("lock.door", held.value, lease.token)
-        with pytest.raises(pelton.LockTimeoutError):
-            await new.lock("door", ttl=5).acquire(timeout=0)
+        await check_lease(new, lease.token)
 
 
 async def test_a_follower_that_sleeps_through_the_promotion_deletes_nothing(
@@ -281,42 +273,7 @@ async def test_what_is_changed_on_its_way_is_found(pair: Pair, monkeypatch: pyte
 
 
 async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(pair: Pair) -> None:
-    registers = {name: FencedRegister() for name in ("free", "keyed", "term")}
-    begun, may_end = {name: asyncio.Event() for name in registers}, asyncio.Event()
-    jobs = pelton.Jobs()
-
-    @jobs.job(timeout=60)
-    async def repair(kind: str, context: pelton.JobContext) -> None:
-        first = not begun[kind].is_set()
-        registers[kind].write("old" if first else "new", context.token)
-        begun[kind].set()
-        if first:
-            await may_end.wait()
-            assert not registers[kind].write("old", context.token)
-
-    async with pair.open() as jet, jet.elect("boss", ttl=1) as term:
-        registers["term"].write("old", term.token)
-        yard = await jet.queue("yard", jobs=jobs, lease=1)
-        garage = await jet.queue("garage", jobs=jobs, exclusive=True, lease=1)
-        await yard.enqueue(repair, "free")
-        await garage.options(key="car1").enqueue(repair, "keyed")
-        options: dict[str, Any] = {"until_idle": True, "handle_signals": False}
-        working = [asyncio.ensure_future(queue.work(**options)) for queue in (yard, garage)]
-        await asyncio.gather(begun["free"].wait(), begun["keyed"].wait())
-        await pair.turn()
-        await promote(pair.standby, ask_source=False)
-        async with pair.open(pair.standby) as new:
-            for name, exclusive in (("yard", False), ("garage", True)):
-                other = await new.queue(name, jobs=jobs, exclusive=exclusive)
-                await other.work(until_empty=True, handle_signals=False)
-            async with new.elect("boss") as later:
-                assert registers["term"].write("new", later.token)
-        # Cut off with the old store, the first workers go on: whoever compares tokens refuses them.
-        may_end.set()
-        await asyncio.gather(*working)
-        assert not registers["term"].write("old", term.token)
-    for register in registers.values():
-        assert [(one.who, one.is_taken) for one in register.writes] == [("old", True), ("new", True), ("old", False)]
+    await check_one_holder(pair, pair.turn)
 
 
 async def test_another_key_of_the_store_ends_its_follower(pair: Pair) -> None:

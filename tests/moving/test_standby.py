@@ -31,7 +31,7 @@ from pelton.storage import Fault, ReadOnlyDatabase
 from pelton.storage.keys import unlock
 from pelton.storage.standby import StandbyWriter, noting, sum_of_last_seqs
 from pelton.storage.store_file import note_of
-from tests.kit.fencing import FencedRegister
+from tests.moving.takeover import check_lease, check_one_holder, load, tokens_given
 from tests.moving.test_copy import make_shop
 from tests.stores.test_old_stores import unpacked
 
@@ -476,22 +476,6 @@ async def test_a_promotion_that_was_interrupted_is_done_again(plain: Pair, monke
         await jet.publish("orders", b"")
 
 
-async def tokens_given(jet: Any, rounds: int) -> dict[str, int]:
-    """Return the last token of each kind that a store gives."""
-    given: dict[str, int] = {}
-    consumer = await (await jet.stream("work")).consumer("workers")
-    for _ in range(rounds):
-        await jet.publish("work.key", b"")
-        [message] = await consumer.fetch(1, timeout=5)
-        given["delivery"] = message.delivered.token
-        await message.ack()
-        async with jet.lock("door", ttl=5) as lease:
-            given["lock"] = lease.token
-        async with jet.semaphore("cranes", slots=2, ttl=5) as lease:
-            given["semaphore"] = lease.token
-    return given
-
-
 @pytest.mark.parametrize("rounds", [pytest.param(2, id="short"), pytest.param(100, id="long")])
 async def test_promoted_in_the_middle_of_load_no_token_ever_falls(plain: Pair, old_ends: None, rounds: int) -> None:
     draw = random.Random(rounds)
@@ -540,14 +524,6 @@ async def test_promoted_in_the_middle_of_load_no_token_ever_falls(plain: Pair, o
         plain.swap()
 
 
-async def load(jet: Any, acknowledged: list[int]) -> None:
-    with suppress(StoreStandbyError):
-        while True:
-            at = time.time_ns()
-            await jet.publish("orders", b"x" * 300)
-            acknowledged.append(max(at, time.time_ns()))
-
-
 async def test_what_was_taken_or_held_before_is_refused_after(plain: Pair, old_ends: None) -> None:
     async with plain.open() as jet:
         orders = await jet.create_stream("orders", subjects=["orders"], allow_direct=True)
@@ -559,48 +535,14 @@ async def test_what_was_taken_or_held_before_is_refused_after(plain: Pair, old_e
         await promote(plain.standby, ask_source=False)
         async with plain.open(plain.standby) as new:
             consumer = await (await new.stream("orders")).consumer("packer")
-            # The old holder's ack and lease, as it would send them to the new store.
-            bucket = await new.bucket("pelton_locks")
-            held = await bucket.get("lock.door")
-            assert held.revision > lease.token + 10**13
-            with pytest.raises(pelton.WrongLastSequenceError):
-                await bucket.update("lock.door", held.value, lease.token)
-            with pytest.raises(pelton.LockTimeoutError):
-                await new.lock("door", ttl=5).acquire(timeout=0)
+            await check_lease(new, lease.token)
             [again] = await consumer.fetch(1, timeout=5)
             assert again.delivered.token > taken.delivered.token
             assert again.delivered.num_delivered == 2
 
 
 async def test_a_job_has_one_holder_by_its_tokens_and_so_has_an_election(plain: Pair, old_ends: None) -> None:
-    register, terms = FencedRegister(), FencedRegister()
-    begun, may_end = asyncio.Event(), asyncio.Event()
-    jobs = pelton.Jobs()
-
-    @jobs.job(timeout=60)
-    async def repair(car: str, context: pelton.JobContext) -> None:
-        first = not begun.is_set()
-        register.write("old" if first else "new", context.token)
-        begun.set()
-        if first:
-            await may_end.wait()
-            assert not register.write("old", context.token)
-
-    async with plain.open() as jet, jet.elect("boss", ttl=1) as term:
-        terms.write("old", term.token)
-        garage = await jet.queue("garage", jobs=jobs, exclusive=True, lease=1)
-        await garage.options(key="car1").enqueue(repair, "car1")
-        working = asyncio.ensure_future(garage.work(until_idle=True, handle_signals=False))
-        await begun.wait()
+    async def turn() -> None:
         plain.turn()
-        await promote(plain.standby, ask_source=False)
-        async with plain.open(plain.standby) as new:
-            other = await new.queue("garage", jobs=jobs, exclusive=True, lease=1)
-            await other.work(until_empty=True, handle_signals=False)
-            async with new.elect("boss") as later:
-                assert terms.write("new", later.token)
-        # Cut off with the old store, the first worker and the first leader go on: whoever compares tokens refuses them.
-        may_end.set()
-        await working
-        assert not terms.write("old", term.token)
-    assert [(write.who, write.is_taken) for write in register.writes] == [("old", True), ("new", True), ("old", False)]
+
+    await check_one_holder(plain, turn)
