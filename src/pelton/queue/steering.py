@@ -117,8 +117,10 @@ class Steering(JobViews):
                 await self._tell(job_id, reason)
                 return True
             stored = await self.find_message(job_id)
-            if stored is not None and await self.end_all(((stored, info),), reason):
-                return True
+            # One that has registered something since is looked at again.
+            with suppress(WrongLastSequenceError):
+                if stored is not None and await self._end(stored, info, reason):
+                    return True
             # A worker has taken it, or it fell due.
         await self._tell(job_id, reason)
         return True
@@ -215,9 +217,21 @@ class Steering(JobViews):
             # Told before: who gets that does not need another one.
             await self._queue.backend.publish(subject, reason.encode(), _FIRST)
 
+    async def _end(self, stored: StoredMessage, info: JobInfo, reason: str) -> int:
+        """End a job that nobody holds as cancelled; raises WrongLastSequenceError if it has something to undo."""
+        names = self._queue.names
+        if names.is_later(stored.subject) or (info.state == "pending" and not info.attempt):
+            return await self.end_all(((stored, info),), reason)
+        block = {
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE: "0",
+            headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.memory_subject(info.id, "undo", ">"),
+        }
+        guard = Outgoing(names.memory_subject(info.id, "cancelled"), b"{}", headers.encode(block))
+        return await self.replace(stored, info, _cancelled(reason), (guard,))
+
     async def end_all(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
         """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""
-        error = f"it was cancelled: {reason}" if reason else "it was cancelled"
+        error = _cancelled(reason)
         endings = {info.id: (stored, self._ending(stored, info, error)) for stored, info in jobs}
         return await self._withdraw(endings, error)
 
@@ -262,6 +276,10 @@ class Steering(JobViews):
         )
         record = Outgoing(names.ending_subject("cancelled", info.id), _encode(outcome))
         return Replacement((*self._flow_notes(stored, outcome), record), names.outcomes_of(info.id))
+
+
+def _cancelled(reason: str) -> str:
+    return f"it was cancelled: {reason}" if reason else "it was cancelled"
 
 
 class Mover:

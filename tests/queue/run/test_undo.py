@@ -136,3 +136,34 @@ async def test_a_worker_that_dies(kind: str, how: str, stride: int) -> None:
         for has_effect in (False, True):
             for moment in {FOR_EVER} if how == "fails" else {max(last - 1, 1), last, FOR_EVER}:
                 await run(kind, how, last=last, moment=moment, has_effect=has_effect)
+
+
+@pytest.mark.parametrize("is_cluster", [False, True])
+async def test_one_that_registers_something_while_it_is_cancelled(is_cluster: bool) -> None:
+    runtime, undone = manual_runtime(), list[str]()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        if is_cluster:
+            pretend_cluster(jet)
+        queue = await jet.queue("trips")
+
+        @queue.job
+        async def trip(context: JobContext) -> None:
+            await context.sleep(60)
+            await context.on_failure(undone.append, "hotel")
+            await context.sleep(3600)
+
+        handle = await queue.enqueue(trip)
+        await queue.work(until_idle=True, handle_signals=False)
+        backend = WatchedBackend(jet.backend, FOR_EVER, has_effect=True, is_cluster=is_cluster)
+
+        async def wake() -> None:
+            runtime.clock.advance(61)
+            await queue.work(until_idle=True, handle_signals=False)
+
+        other = await Queue.open(Jet(backend, runtime), "trips")  # type: ignore[arg-type]
+        backend.count, backend.moment, backend.at_moment = 0, 1, wake
+        assert await other.cancel(handle.id)
+        await work_until_over(queue, handle, runtime)
+        assert (await handle.outcome()).state == "cancelled"
+        assert undone == ["hotel"]
+        assert await traces(queue) == 0

@@ -75,7 +75,7 @@ class CalledJob(Generic[R_co]):
         self._gather = gather
 
     def value(self) -> R_co:
-        """Call the job, and return its value: in a plain function, an async one awaits the call. Raises as that."""
+        """Call the job, and return its value: in a plain function, an async one awaits the call. Raises ConfigError."""
         if self._gather is None:
             raise ConfigError(f"{self!r} is awaited in an async function: it has its value() in a plain one")
         value: R_co = self._gather(self)[0]
