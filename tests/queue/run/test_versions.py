@@ -60,6 +60,32 @@ async def test_a_deploy_while_many_jobs_sleep(number: int) -> None:
         assert ran == {"start 7": 2 * number, "start 8": 2}
 
 
+async def test_a_loop_that_begins_anew_goes_on_with_any_version() -> None:
+    def loop_of(version: str) -> Jobs:
+        jobs = Jobs(version=version)
+
+        @jobs.job
+        async def loop(context: JobContext, seen: list[str]) -> list[str]:
+            await context.sleep(60)
+            if len(seen) < 2:
+                raise pelton.Continue([*seen, version])
+            return seen
+
+        return jobs
+
+    runtime = manual_runtime()
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue, newer = [await jet.queue("loop", jobs=loop_of(version)) for version in "78"]
+        handle = await queue.enqueue("loop", [])
+        await drain(queue)
+        runtime.clock.advance(60)
+        await drain(newer)
+        assert (await handle.info()).last_error == "it waits for a worker of version '7'"
+        await queue.work(max_jobs=1, handle_signals=False)
+        await drain(newer, within=120)
+        assert await handle.value() == ["7", "8"]
+
+
 @ON_BOTH
 @BOTH_KINDS
 async def test_workers_of_two_versions_work_side_by_side(jet: Jet, another: OpenQueue, exclusive: bool) -> None:
