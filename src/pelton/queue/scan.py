@@ -227,7 +227,8 @@ async def deliveries(stream: Stream, *filters: str, upto: int = 0) -> AsyncGener
                 if seen <= upto or not upto:
                     yield message.delivered
     finally:
-        await consumer.delete()
+        with suppress(ConsumerNotFoundError):
+            await consumer.delete()
 
 
 async def last_messages(
@@ -240,8 +241,11 @@ async def last_messages(
     # What is damaged is found, and reported, by a consumer; and a server lists none.
     with suppress(CorruptMessageError, ConfigError):
         return [*await last_of_each(backend, stream.name, filter_subject)]
-    async with aclosing(deliveries(stream, filter_subject)) as found:
-        return [(one, one.jumped_ns if isinstance(one, Delivered) else 0) async for one in found]
+    while True:
+        # A server forgets a consumer whose client was not heard for seconds.
+        with suppress(ConsumerNotFoundError):
+            async with aclosing(deliveries(stream, filter_subject)) as found:
+                return [(one, one.jumped_ns if isinstance(one, Delivered) else 0) async for one in found]
 
 
 async def stored_messages(stream: Stream, filter_subject: str, seq: int = 1) -> AsyncGenerator[StoredMessage]:

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
-from pelton.api import JobNotFoundError, ServerTimeoutError, StoredMessage, StreamNotFoundError
+from pelton.api import (
+    ConsumerNotFoundError,
+    JobNotFoundError,
+    ServerTimeoutError,
+    StoredMessage,
+    StreamNotFoundError,
+)
 from pelton.api.json_values import UNREADABLE
 from pelton.api.requests import FindMessages
 from pelton.jet.stream import last_of, message_at, next_of, subjects_of
@@ -78,8 +84,9 @@ async def first_of(
 
     Only those ``after`` a sequence count.
 
-    On a cluster the consumer lives on one server. If that server is lost, a new consumer is made, which misses nothing
-    because it reads from the beginning. Raises ServerTimeoutError if none can be made.
+    On a cluster the consumer lives on one server. If that server is lost, or has forgotten the consumer because its
+    client was not heard for seconds, a new one is made, which misses nothing because it reads from the beginning.
+    Raises ServerTimeoutError if none can be made.
     """
     deadline = Deadline(clock, timeout)
     start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": after + 1} if after else {}
@@ -88,10 +95,11 @@ async def first_of(
         left = deadline.left
         try:
             messages = await consumer.fetch(1, timeout=None if left is None else max(left, _LAST_LOOK_S))
-        except ServerTimeoutError:
+        except (ServerTimeoutError, ConsumerNotFoundError):
             continue
         finally:
-            await consumer.delete()
+            with suppress(ConsumerNotFoundError):
+                await consumer.delete()
         return messages[0] if messages else None
 
 
