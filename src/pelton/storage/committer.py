@@ -472,7 +472,8 @@ class Committer:
         self._loop.call_exception_handler({"message": f"{self._db.path}: {message}", "exception": error})
 
     def _commit(self) -> None:
-        self.prepare_commit(self._db.log_bytes)
+        if self._mode == "commit":
+            self.prepare_commit(self._db.log_bytes)
         while True:
             try:
                 self._db.run("COMMIT")

@@ -307,8 +307,9 @@ class Session:
 
     def _forget_effects(self) -> None:
         self.changed = False
+        news = self.news
         # They are given away only if there are any.
-        if self.news:
+        if news.streams or news.consumers or news.arrived:
             self.news = Wakes()
         if self._deadlines:
             self._deadlines = {}
