@@ -8,7 +8,7 @@ import random
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import pelton
 from pelton.api import ConfigError, StoreStandbyError
 from pelton.moving import follow, promote, standby_status
 from pelton.moving.cluster_standby import ClusterWriter, open_target
+from pelton.moving.promotion import open_writer
 from pelton.moving.served_log import FollowedFile, name_of
 from pelton.observe.alarms import alarms_of, health_facts
 from tests.docs.pages import ROOT
@@ -249,6 +250,22 @@ async def test_a_follower_that_sleeps_through_the_promotion_deletes_nothing(
 
 async def is_promoting(jet: pelton.Jet) -> bool:
     return b"promoting" in ((await (await jet.bucket("pelton_standby")).get("note")).value or b"")
+
+
+async def test_a_store_has_one_successor(pair: Pair, tmp_path: Path) -> None:
+    async with pelton.open(pair.store) as jet:
+        await jet.create_stream("orders", subjects=["orders"])
+    await pair.turn()
+    for name in ("one", "two"):
+        with closing(open_writer(pair.store, str(tmp_path / name), None)) as writer:
+            writer.turn()
+    await promote(tmp_path / "one")
+    for other in (pair.standby, str(tmp_path / "two")):
+        with pytest.raises(StoreStandbyError, match=r"replaced by .*one before"):
+            await promote(other)
+        assert standby_status(other).state == "standby"
+        # Whoever knows that it is lost goes on with another one.
+        assert not (await promote(other, ask_source=False)).is_complete
 
 
 async def test_what_is_changed_on_its_way_is_found(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,6 +125,9 @@ async def _complete(there: Jet, bucket: StandbyBucket, name: str, source: str, k
     try:
         await on_thread(lambda _: followed.fence(name))
     except (Fault, OSError) as error:
+        if isinstance(error, Fault) and error.kind == "standby":
+            await _be_standby(bucket)
+            raise public_error(error) from None
         return f"the old store could not be reached: {error}"
     try:
         async with open_followed(followed), open_store(followed.path, key=key, read_only=True) as here:
@@ -147,6 +150,10 @@ async def _give_up(bucket: StandbyBucket, followed: FollowedFile) -> None:
     """Let the old store go on, and its standby be one."""
     with suppress(Fault, OSError):
         await on_thread(lambda _: followed.unfence())
+    await _be_standby(bucket)
+
+
+async def _be_standby(bucket: StandbyBucket) -> None:
     with suppress(PeltonError):
         if (note := await bucket.read()) is not None:
             await bucket.write(replace(note, state="standby"))

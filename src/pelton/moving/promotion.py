@@ -294,7 +294,8 @@ async def promote(
     delivered again. Do it again if it was interrupted. ``source`` is the address of the old store's server with its
     login, which is not kept beside the standby.
 
-    Raises ConfigError if the file is no standby, StoreBusyError if its follower is stopped, StoreError.
+    Raises ConfigError if the file is no standby, StoreStandbyError if another one has taken the old store's place,
+    StoreBusyError if its follower is stopped, StoreError.
     """
     if is_served(given := path_of("promote", target)):
         from pelton.moving.cluster_promotion import promote_on_cluster
@@ -331,6 +332,8 @@ def _complete(path: str, note: StandbyNote, source: str, key: bytes | None) -> s
     try:
         _tell_replaced(source, key, path)
     except (Fault, OSError) as error:
+        if isinstance(error, Fault) and error.kind == "standby":
+            raise public_error(error) from None
         return f"the old store could not be reached: {error}"
     try:
         with admitting(note.source), closing(open_writer(source, path, key, is_promoting=True)) as follower:

@@ -362,7 +362,8 @@ class FollowedServer(FollowedFile):
         return self._log
 
     def note_copied(self, standby: str, copied_ns: int, last_seqs: int) -> None:
-        if self._log is not None:
+        # A store that was replaced has no standbys.
+        if self._log is not None and not self._is_promoting:
             with public_faults():
                 self._log.note_copied(standby)
 

@@ -126,6 +126,7 @@ def _of_store(facts: HealthFacts) -> Iterator[Alarm]:
 def _of_standbys(facts: HealthFacts) -> Iterator[Alarm]:
     if facts.replaced_by:
         yield Alarm("standby", f"The store was replaced by its standby {facts.replaced_by}: write to that one.")
+        return
     for one in facts.standbys:
         if one.seconds > STANDBY_S:
             lacks = f", and lacks {_number_of(one.messages, 'message')}" if one.messages else ""

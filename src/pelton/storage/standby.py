@@ -543,7 +543,10 @@ _IS_STORE: Final = (
 
 
 def fence(path: str, key: bytes | None, by: str) -> None:
-    """Write into a store that ``by`` has taken its place: from then on nothing more is written to it."""
+    """Write into a store that ``by`` has taken its place: from then on nothing more is written to it.
+
+    Raises Fault of kind ``standby`` if another one has.
+    """
     _write_replaced(path, key, by)
 
 
@@ -558,6 +561,10 @@ def _write_replaced(path: str, key: bytes | None, by: str | None) -> None:
     with admitting(path), closing(Database(path, key=key, goal=0)) as store, translated(path):
         store.execute("PRAGMA synchronous=FULL")
         with store.writing():
+            found = store.value("SELECT value FROM meta WHERE key=?", (REPLACED_BY,))
+            if by is not None and found not in (None, by):
+                what = f"it was replaced by {found} before: if that is lost, add --without-source"
+                raise Fault("standby", path, what)
             store.execute("DELETE FROM meta WHERE key=?", (REPLACED_BY,))
             if by is not None:
                 store.execute("INSERT INTO meta VALUES(?, ?)", (REPLACED_BY, by))
