@@ -232,7 +232,7 @@ class JobContext(RunContext):
 
         What it does in the transaction (messages, jobs, your own SQL) takes effect together with the record that the
         step is done, or not at all: it is done **exactly** once. Keep it short: it holds the store's writer. For async
-        jobs of an embedded store. Raises as :meth:`step` does.
+        jobs of an embedded store. Raises ConfigError, and as :meth:`step` does.
         """
         if self._open_transaction is None:
             raise ConfigError(f"job {self.job!r}: transaction_step() needs an async function; this one is not")
