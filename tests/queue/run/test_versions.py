@@ -10,6 +10,9 @@ import pytest
 import pelton
 from pelton import Jet
 from pelton.queue import JobContext, Jobs
+from pelton.queue.model.limits import Order
+from pelton.queue.run.parking import VersionRecall
+from pelton.runtime import Signal
 from pelton.testing import drain, manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
 from tests.queue.helpers import working
@@ -129,6 +132,27 @@ async def test_a_worker_without_a_version_takes_all_and_a_parked_job_is_cancelle
         await handles[1].cancel()
     async with working(await another("shop", jobs=none)), asyncio.timeout(60):
         assert (await handles[1].outcome()).state == "cancelled"
+
+
+async def test_what_is_given_back_while_it_is_recalled_is_recalled_again(jet: Jet) -> None:
+    recall = VersionRecall((await jet.queue("shop", jobs=jobs_of("7")))._context)
+    order, asked, changed = Order(waits="1", version="7"), Signal(), Signal()
+
+    async def recalled(job_id: str, versions: set[str]) -> int:
+        # Another worker takes the job, gives it back and says so, before this returns.
+        if not asked.generation:
+            recall.heed(order)
+        asked.notify()
+        return 1
+
+    recall._recall.of_versions = recalled  # type: ignore[assignment, method-assign]  # that comes between
+    recall.heed(order)
+    following = asyncio.ensure_future(recall.follow(changed, lambda: 5))
+    async with asyncio.timeout(60):
+        while asked.generation < 2:
+            await asked.wait(asked.generation)
+    following.cancel()
+    assert not recall.waiting
 
 
 @pytest.mark.parametrize("version", [7, None, b"7"])

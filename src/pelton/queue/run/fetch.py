@@ -538,7 +538,13 @@ class JobIntake:
         running = len(self._slots.running)
         if running and self._settings.on_idle is not None:
             running -= self._batches.gathered
-        return bool(running or self._waiting or self._held.admission.is_writing or self.versions.waiting)
+        return bool(
+            running
+            or self._waiting
+            or self._held.admission.is_writing
+            or self.versions.waiting
+            or self.versions.is_recalling
+        )
 
     async def _is_over(self, channel: str) -> bool:
         if ready := self._parking.ready():

@@ -401,6 +401,7 @@ class VersionRecall:
         self._clock, self._recall = queue.clock, Recall(queue)
         self._versions = queue.jobs.versions
         self.waiting: dict[str, None] = {}
+        self.is_recalling: bool = False
 
     def heed(self, order: Order) -> None:
         if order.version in self._versions:
@@ -413,9 +414,16 @@ class VersionRecall:
             try:
                 wanted = count_wanted()
                 while self.waiting and wanted > 0:
-                    job_id = next(iter(self.waiting))
-                    wanted -= await self._recall.of_versions(job_id, self._versions)
-                    self.waiting.pop(job_id, None)
+                    # Before: it may be given back once more, and told, as soon as it is recalled.
+                    self.waiting.pop(job_id := next(iter(self.waiting)))
+                    self.is_recalling = True
+                    try:
+                        wanted -= await self._recall.of_versions(job_id, self._versions)
+                    except BaseException:
+                        self.waiting[job_id] = None
+                        raise
+                    finally:
+                        self.is_recalling = False
             except FINAL_ERRORS:
                 raise
             except PeltonError:
