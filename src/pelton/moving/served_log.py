@@ -341,7 +341,7 @@ class FollowedServer(FollowedFile):
         ends = repr((name_of(address), urlsplit(address).username, standby)).encode()
         folder = os.path.join(_caches(), blake2b(ends, digest_size=8).hexdigest())
         super().__init__(os.path.realpath(os.path.join(folder, "copy.pelton")), key)
-        self.name = name_of(address)
+        self.name: str = name_of(address)
         self._address, self._is_promoting = address, is_promoting
         self._writer: StandbyWriter | None = None
         self._log: ServedLog | None = None

@@ -20,7 +20,7 @@ from pelton.api import ConfigError, Outgoing
 from pelton.queue.job import Job, JobCall, JobDefinition, encode_unknown
 from pelton.queue.model.naming import QueueNames
 from pelton.queue.model.options import PLAIN, JobOptions, OptionFields, checked_job_name, job_options
-from pelton.queue.model.records import NodeAgain, NodeEnd
+from pelton.queue.model.states import NodeAgain, NodeEnd
 
 if TYPE_CHECKING:
     from pelton.queue.job_message import JobCodec, ResultCodec

@@ -87,7 +87,7 @@ class JobHooks:
     __slots__ = ("_around_run", "_entered", "_lifespan", "_on_enqueue", "has_enqueue", "has_run", "version")
 
     def __init__(self, version: str = "") -> None:
-        self.version = version
+        self.version: str = version
         self._around_run: tuple[Around, ...] = ()
         # Whether something is around the runs.
         self.has_run: bool = False

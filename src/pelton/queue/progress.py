@@ -45,8 +45,7 @@ from pelton.queue.builder import (
 from pelton.queue.job_message import JobMessage, flow_place
 from pelton.queue.model.naming import key_part
 from pelton.queue.model.options import JobOptions
-from pelton.queue.model.records import NodeAgain, NodeEnd
-from pelton.queue.model.states import NOTHING, FlowPlace, decode_envelope, outcome_without_worker
+from pelton.queue.model.states import NOTHING, FlowPlace, NodeAgain, NodeEnd, decode_envelope, outcome_without_worker
 from pelton.queue.scan import deliveries
 
 if TYPE_CHECKING:

@@ -58,8 +58,7 @@ from pelton.queue.builder import FlowBegin, decode_event, decode_flow_record, is
 from pelton.queue.enqueuer import announce_messages
 from pelton.queue.model.limits import Order
 from pelton.queue.model.naming import CALLS, CANCEL
-from pelton.queue.model.records import NodeEnd, node_end
-from pelton.queue.model.states import ENDINGS, FlowPlace, Outcome, decode_outcome
+from pelton.queue.model.states import ENDINGS, FlowPlace, NodeEnd, Outcome, decode_outcome, node_end
 from pelton.queue.progress import FlowLog, FlowMessages, FlowProgress, FlowStep
 from pelton.queue.run.parking import Recall
 from pelton.queue.scan import unfinished_job

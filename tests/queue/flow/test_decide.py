@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pelton.queue.builder import FlowBegin, FlowCancel, FlowEvent, NodeAdd, NodeSpec
-from pelton.queue.model.records import NodeAgain, NodeEnd
+from pelton.queue.model.states import NodeAgain, NodeEnd
 from pelton.queue.progress import FlowProgress, FlowStep
 
 NOTHING = msgspec.Raw(b"{}")

@@ -549,3 +549,43 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     def finished(self) -> int:
         """Jobs that have ended, in any state."""
         return self.completed + self.failed + self.cancelled + self.expired
+
+
+# --- what a job of a flow tells it
+
+_LONGEST_ERROR: Final = 1024
+
+
+class NodeEnd(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, kw_only=True, tag="end"):
+    """The job of a node has ended, with an ``attempt``; ``id`` is the job's.
+
+    ``result`` is kept if it is ``wanted`` by another node.
+    """
+
+    node: int
+    id: str
+    state: Ending
+    result: msgspec.Raw = NOTHING
+    wanted: bool = False
+    error: str = ""
+    attempt: int = 0
+
+
+class NodeAgain(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, tag="again"):
+    """The dead letter of a node's job was redriven, as the job ``id``."""
+
+    node: int
+    id: str
+
+
+def node_end(place: FlowPlace, outcome: Outcome) -> NodeEnd:
+    """Return what the flow of a job keeps of its outcome."""
+    return NodeEnd(
+        node=place.node,
+        id=outcome.id,
+        state=outcome.state,
+        result=outcome.result if place.wanted and outcome.state == "completed" else NOTHING,
+        wanted=place.wanted,
+        error=outcome.error[:_LONGEST_ERROR],
+        attempt=outcome.attempt,
+    )

@@ -255,7 +255,7 @@ class JobIntake:
         self._pulls: dict[str, asyncio.Task[None]] = {}
         self._wake = Signal()
         self.flows: FlowFollower = flows(self._carried_on)
-        self.versions = VersionRecall(queue)
+        self.versions: VersionRecall = VersionRecall(queue)
         self._outage = queue.outage()
         self._is_away = False
         self._surplus: list[JobAttempt] = []

@@ -395,28 +395,26 @@ class LeasedJobs(Generic[J]):
         It does not if it can't or may not run at all, was cancelled, is paused, or overlaps with another one of its
         schedule. Ask at each delivery, before its function is called.
         """
-        records, rules = job.records, self._rules
-        if records.delivered.num_delivered > 1 and not job.has_looked_up:
+        records, rules, was_there = job.records, self._rules, job.records.delivered.num_delivered > 1
+        if was_there and not job.has_looked_up:
             await self._look_up(job)
         # First, because this reads what the others need to know.
         decision = records.read()
         if decision is None and rules is None:
-            name = records.envelope.job
             # Mostly one of its own: others are looked for.
-            job.definition = found = self._own_jobs.get(name) or self._queue.jobs.get(name)
+            job.definition = found = self._own_jobs.get(name := records.envelope.job) or self._queue.jobs.get(name)
             if found is None:
                 return self._wait_for_one_who_knows(job)
             rules = found.rules
-            if found.context_parameter and records.delivered.num_delivered > 1:
+            if found.context_parameter and was_there:
                 await until_answered(self._clock, partial(learn_round, self._queue, records))
         if decision is None and rules is not None:
             ordered = self._order_for(job) if self.orders.has_any else None
             if records.known is not None and (decision := records.known.undo) is not None:
-                is_ordered = isinstance(ordered, Finish)
-                decision = msgspec.structs.replace(decision, by_order=decision.by_order or is_ordered)
+                by_order = decision.by_order or isinstance(ordered, Finish)
+                decision = msgspec.structs.replace(decision, by_order=by_order)
             elif records.attempt > rules.max_attempts:
                 decision = after_deaths(records.attempt, rules.max_attempts)
-            was_there = records.delivered.num_delivered > 1
             # Who ends a job need not wait for its version, unless there is something to undo.
             other = self._other_version(job) if was_there else None
             if was_there and await is_to_undo(self._queue, records, job.definition, decision or ordered):
@@ -426,8 +424,7 @@ class LeasedJobs(Generic[J]):
         if decision is not None:
             report(records, decision)
             return decision
-        timetable = records.envelope.timetable
-        return None if timetable is None else await self._skip(job, timetable)
+        return None if (timetable := records.envelope.timetable) is None else await self._skip(job, timetable)
 
     def _order_for(self, job: LeasedJob) -> AfterAttempt | None:
         envelope = job.records.envelope
