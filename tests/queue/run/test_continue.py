@@ -9,6 +9,7 @@ from typing import Any
 
 import pelton
 from pelton import Continue, Jet
+from pelton.api import StreamPurge
 from pelton.queue import JobContext, Queue
 from pelton.testing import manual_runtime
 from tests.queue.conftest import ON_BOTH
@@ -42,6 +43,15 @@ class Shop:
             return seen
 
 
+class PurgingBackend(WatchedBackend):
+    """One that may die as it removes what a round has left, too."""
+
+    async def call(self, request: Any) -> Any:
+        if isinstance(request, StreamPurge):
+            return await self._do(lambda: self._backend.call(request))
+        return await self._backend.call(request)
+
+
 WHOLE = [[f"news {n}", n * 10] for n in range(1, ROUNDS + 1)]
 
 
@@ -54,7 +64,7 @@ async def run(kind: str, *, last: int = FOR_EVER, moment: int = FOR_EVER, has_ef
         shop, home = Shop(), await jet.queue("shop", exclusive=kind == "keys")
         shop.declare(home)
         handle = await home.options(key="k").enqueue("renew", 1, seen=[])
-        backend = WatchedBackend(jet.backend, last, has_effect=has_effect, is_cluster=is_cluster)
+        backend = PurgingBackend(jet.backend, last, has_effect=has_effect, is_cluster=is_cluster)
         first = await Queue.open(Jet(backend, runtime), "shop")  # type: ignore[arg-type]
         shop.declare(first)
         backend.count, backend.moment = 0, moment

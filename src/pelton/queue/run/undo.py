@@ -209,11 +209,8 @@ async def forget_rounds(
             read[signals] = max(read.get(signals, 0), record.seq)
         elif kind == "call" and (ended := told.pop(child := _called(record.result).id, None)) is not None:
             read[names.memory_subject(job_id, "signal", CALLS, child)] = ended[0]
-    for signals, last in read.items():
-        if last:
-            await stream.purge(filter=signals, seq=last + 1)
-    for subject in stale:
-        await stream.purge(filter=subject)
+    await asyncio.gather(*(stream.purge(filter=signals, seq=last + 1) for signals, last in read.items() if last))
+    await asyncio.gather(*(stream.purge(filter=subject) for subject in stale))
 
 
 async def learn_round(queue: QueueContext, records: AttemptRecords) -> None:
