@@ -227,11 +227,11 @@ class Steering(JobViews):
             headers.EXPECTED_LAST_SUBJECT_SEQUENCE_SUBJECT: names.memory_subject(info.id, "undo", ">"),
         }
         guard = Outgoing(names.memory_subject(info.id, "cancelled"), b"{}", headers.encode(block))
-        return await self.replace(stored, info, _cancelled(reason), (guard,))
+        return await self.replace(stored, info, _why_cancelled(reason), (guard,))
 
     async def end_all(self, jobs: Sequence[tuple[StoredMessage, JobInfo]], reason: str) -> int:
         """End jobs that nobody holds as cancelled, in a store file in one transaction; return how many these were."""
-        error = _cancelled(reason)
+        error = _why_cancelled(reason)
         endings = {info.id: (stored, self._ending(stored, info, error)) for stored, info in jobs}
         return await self._withdraw(endings, error)
 
@@ -278,7 +278,7 @@ class Steering(JobViews):
         return Replacement((*self._flow_notes(stored, outcome), record), names.outcomes_of(info.id))
 
 
-def _cancelled(reason: str) -> str:
+def _why_cancelled(reason: str) -> str:
     return f"it was cancelled: {reason}" if reason else "it was cancelled"
 
 
