@@ -319,7 +319,7 @@ class OpenTransaction:
     # --- operations
 
     async def publish(self, messages: Sequence[Outgoing]) -> list[PubAck]:
-        operations = self._opened() or await self._open_operations()
+        operations = self._current_operations() or await self._open_operations()
         return self._do(operations.publish, messages)
 
     async def publish_apart(self, messages: Sequence[Outgoing]) -> list[PubAck | PeltonError]:
@@ -340,7 +340,7 @@ class OpenTransaction:
         self._do(operations.flush)
 
     async def ack(self, stream: str, consumer: str, acks: Sequence[AckOp]) -> list[PeltonError | None]:
-        operations = self._opened() or await self._open_operations()
+        operations = self._current_operations() or await self._open_operations()
         return self._do(operations.ack, stream, consumer, acks) if acks else []
 
     async def sql(self, statement: str, bindings: Sequence[Any] | Mapping[str, Any]) -> list[tuple[Any, ...]]:
@@ -365,7 +365,7 @@ class OpenTransaction:
 
     async def _open_operations(self) -> Operations:
         """Return the operations of the open transaction, opening it first if this is the first operation."""
-        operations = self._opened()
+        operations = self._current_operations()
         if operations is None:
             operations = self._operations = await self._writers.take(self)
             self._deadline = self._writers.clock.monotonic() + self._timeout
@@ -373,7 +373,7 @@ class OpenTransaction:
             self._do(operations.began)
         return operations
 
-    def _opened(self) -> Operations | None:
+    def _current_operations(self) -> Operations | None:
         """Return the operations if the transaction is open; raise if its caller may not use it."""
         if self._owner is None or not self._marks or not self._owner.calls_again:
             self._check_owner()
