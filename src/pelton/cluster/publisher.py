@@ -390,7 +390,8 @@ async def settle_each(
     refusals = await publish_each(publisher, [messages[-1:] for messages in named], before)
     left: list[int] = []
     for index, (ending, refused) in enumerate(zip(endings, refusals, strict=True)):
-        if ending.once and isinstance(refused, WrongLastSequenceError):
+        # If one before its last message was refused, it is not settled at all.
+        if ending.once and isinstance(refused, WrongLastSequenceError) and before[index] is None:
             refusals[index] = await why_without_effect(backend, ending, stream, consumer, refused)
             # It is settled, by whomever: it is not to be delivered for ever.
             if refusals[index] is None or ending.ack.kind != "progress":

@@ -79,16 +79,25 @@ async def test_what_no_stream_takes_fails_the_attempt_which_is_retried(queue: Qu
     assert await effects(jet) == [("effects.a", b"with it"), ("effects.b", b"x")]
 
 
-async def test_what_is_never_taken_is_dead_in_the_end(queue: Queue, jet: Jet) -> None:
+_UNSEEN = {"Nats-Expected-Last-Sequence": "99"}
+
+
+@pytest.mark.parametrize(
+    ("subject", "given", "error"),
+    [("nobody", None, "NoStreamForSubjectError"), ("effects.a", _UNSEEN, "WrongLastSequenceError")],
+)
+async def test_what_is_never_taken_is_dead_in_the_end(
+    queue: Queue, subject: str, given: dict[str, str] | None, error: str
+) -> None:
     @queue.job(backoff=FAST, max_attempts=2)
     async def job(context: JobContext) -> None:
-        context.emit("nobody", b"x")
+        context.emit(subject, b"x", given)
 
     handle = await job.enqueue()
     await drain(queue)
     outcome = await handle.outcome()
     assert (outcome.state, outcome.attempt) == ("failed", 2)
-    assert outcome.error.startswith("NoStreamForSubjectError")
+    assert outcome.error.startswith(error)
 
 
 @pytest.mark.parametrize(("subject", "data"), [("effects.a", "text"), (None, b"x"), ("effects.a", None)])
