@@ -14,7 +14,7 @@ been here since the last check get their ack wait restarted (``in_progress``), i
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from datetime import datetime
@@ -45,7 +45,7 @@ from pelton.api import (
 )
 from pelton.api.arguments import check_callback, check_instance, check_text, check_whole, items_of
 from pelton.api.build import seconds_to_ns, time_text
-from pelton.api.store_errors import FINAL_ERRORS
+from pelton.api.store_errors import FINAL_ERRORS, ServerTimeoutError
 from pelton.api.times import Seconds
 from pelton.jet.message import Message, ack_of, settle, traced_callback
 from pelton.jet.message_source import CallbackBatch, MessageSource, PrefetchLimit, PullSource, Pushed, PushSource, Shelf
@@ -56,6 +56,8 @@ _DEFAULT_S: Final = 30.0
 _SHARE: Final = 1 / 3
 _SHORTEST_S: Final = 0.05
 _LONGEST_S: Final = 600.0
+_PAGE: Final = 256
+_PATIENCE_S: Final = 2.0
 
 
 class PrefetchKeeper:
@@ -486,3 +488,23 @@ def _tell(callback: Callable[[str], object] | None, group: str) -> None:
         callback(group)
     except Exception:  # whatever it is: the messages just taken must not be lost over it
         _log.exception("the callback for priority group %r failed", group, extra={"group": group})
+
+
+async def pages_of(consumer: Consumer, upto: int = 0) -> AsyncGenerator[list[Message], None]:
+    """Yield all that a new consumer without acks has to deliver, or what it has up to a sequence that is stored.
+
+    Raises ServerTimeoutError. No message is no end: a server that is busy may need a while for its answer, and then
+    it says that there are more.
+    """
+    seen, pending, is_silent = 0, (await consumer.info()).num_pending, False
+    while seen < upto if upto else pending:
+        if found := await consumer.fetch(_PAGE, timeout=_PATIENCE_S):
+            yield found
+            seen, pending, is_silent = found[-1].delivered.seq, found[-1].delivered.num_pending, False
+        elif not (pending := (await consumer.info()).num_pending):
+            return
+        elif is_silent:
+            reason = f"{pending} messages of stream {consumer.stream_name!r} did not come"
+            raise ServerTimeoutError("the server", reason)
+        else:
+            is_silent = True

@@ -99,7 +99,7 @@ async def place_consumer(there: Streams, info: ConsumerInfo, consumer: Consumer,
     left = (await consumer.info()).num_pending - info.num_pending
     held: list[Message] = []
     # What is not pending up to there was acknowledged.
-    while left > 0 and (found := await consumer.fetch(min(left, _FETCHED_AT_ONCE), no_wait=True)):
+    while left > 0 and (found := await consumer.fetch(min(left, _FETCHED_AT_ONCE))):
         left -= len(found)
         for message in found:
             if message.delivered.seq in pending or message.delivered.seq > info.delivered.stream_seq:

@@ -54,6 +54,7 @@ from pelton.api.json_values import UNREADABLE
 from pelton.api.times import SECOND
 from pelton.jet import Stream, Streams
 from pelton.jet.backlogs import MINUTE, note_backlogs
+from pelton.jet.consumer import pages_of
 from pelton.jet.stream import at_leader, last_of, last_of_each, message_at, next_of, subjects_of
 from pelton.queue.job_message import found_by
 from pelton.queue.model.limits import Order, decode_order
@@ -192,7 +193,6 @@ def _middle_and_p95(nanoseconds: Sequence[int]) -> tuple[float, float]:
 
 
 _PAGE: Final = 256
-_PATIENCE_S: Final = 2.0
 _FIRST: Final = 4
 _AT_ONCE: Final = 64
 _BEYOND: Final = 2**40
@@ -219,13 +219,11 @@ async def deliveries(stream: Stream, *filters: str, upto: int = 0) -> AsyncGener
                 yield stored
         return
     try:
-        wait: dict[str, Any] = {"timeout": _PATIENCE_S} if upto else {"no_wait": True}
-        seen = 0
-        while (seen < upto or not upto) and (found := await consumer.fetch(_PAGE, **wait)):
-            for message in found:
-                seen = message.delivered.seq
-                if seen <= upto or not upto:
-                    yield message.delivered
+        async with aclosing(pages_of(consumer, upto)) as found:
+            async for page in found:
+                for message in page:
+                    if not upto or message.delivered.seq <= upto:
+                        yield message.delivered
     finally:
         with suppress(ConsumerNotFoundError):
             await consumer.delete()

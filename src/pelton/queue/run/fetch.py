@@ -17,13 +17,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from pelton.api import ConsumerNotFoundError, PeltonError, PullRequest
 from pelton.api.json_values import UNREADABLE
 from pelton.api.store_errors import FINAL_ERRORS
+from pelton.jet.consumer import pages_of
 from pelton.jet.registers import ASK_AGAIN_S, Follower, is_busy
 from pelton.queue.model.limits import Order, decode_order
 from pelton.queue.model.turns import RankTurn, RankTurns
@@ -75,9 +76,10 @@ async def _read_orders(queue: QueueContext) -> AsyncGenerator[Message | None, No
         ack_policy="none", deliver_policy="last_per_subject", filter_subject=">", inactive_threshold=_INACTIVE_S
     )
     try:
-        while found := await consumer.fetch(_PAGE, no_wait=True):
-            for message in found:
-                yield message
+        async with aclosing(pages_of(consumer)) as found:
+            async for page in found:
+                for message in page:
+                    yield message
         yield None
         while True:
             for message in await consumer.fetch(_PAGE, timeout=_PULL_S):
