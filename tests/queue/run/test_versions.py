@@ -11,7 +11,7 @@ import pelton
 from pelton import Jet
 from pelton.queue import JobContext, Jobs
 from pelton.queue.model.limits import Order
-from pelton.queue.run.parking import VersionRecall
+from pelton.queue.run.parking import Recall, VersionRecall
 from pelton.runtime import Signal
 from pelton.testing import drain, manual_runtime
 from tests.queue.conftest import ON_BOTH, OpenQueue
@@ -61,6 +61,23 @@ async def test_a_deploy_while_many_jobs_sleep(number: int) -> None:
         await drain(queue, concurrency=50)
         assert {await handle.value() for handle in handles} == {"7"}
         assert ran == {"start 7": 2 * number, "start 8": 2}
+
+
+async def test_a_worker_that_dies_after_it_gave_a_job_back_has_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def dies(recall: Recall, deliveries: object) -> None: ...
+
+    monkeypatch.setattr(Recall, "tell_versions", dies)
+    runtime = manual_runtime()
+    old, new = jobs_of("7"), jobs_of("8")
+    async with pelton.open("memory:", runtime=runtime) as jet:
+        queue, newer = await jet.queue("shop", jobs=old), await jet.queue("shop", jobs=new)
+        handle = await queue.enqueue("ship")
+        await drain(queue)
+        runtime.clock.advance(3600)
+        await drain(newer)
+        assert (await handle.info()).state == "stuck"
+        await drain(queue)
+        assert await handle.value() == "7"
 
 
 async def test_a_loop_that_begins_anew_goes_on_with_any_version() -> None:

@@ -332,6 +332,13 @@ class Order(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 decode_order: Final = msgspec.json.Decoder(Order).decode
+_ORDER_TTL: Final = headers.encode({headers.TTL: "72h"})
+
+
+def version_order(names: QueueNames, job_id: str, version: str) -> Outgoing:
+    """Return what tells the workers of a version that a job was given back for them."""
+    order = Order(waits=job_id, version=version)
+    return Outgoing(names.order_subject(f"version.{job_id}"), encode_order(order), _ORDER_TTL)
 
 
 class Orders:

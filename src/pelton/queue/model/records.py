@@ -30,7 +30,7 @@ from pelton.api.job_errors import describe, trace
 from pelton.api.json_values import UNREADABLE
 from pelton.api.times import parse_duration
 from pelton.jet import ack_of
-from pelton.queue.model.limits import JobLimit, carried_out, number_of
+from pelton.queue.model.limits import JobLimit, carried_out, number_of, version_order
 from pelton.queue.model.naming import CALLS, CANCEL, ROUND, QueueNames, decode_key
 from pelton.queue.model.options import JobRules
 from pelton.queue.model.states import (
@@ -498,6 +498,9 @@ class AttemptRecords(msgspec.Struct, eq=False, gc=False):
             undo=why.undo or known.undo,
             version=why.version or known.version,
         )  # fmt: skip
+        if why.awaits:
+            # Its worker may die before it can tell.
+            kept = (*kept, version_order(self.names, self.id, why.awaits))
         if not why.signal:
             return self._given_back(record, delay, kept)
         # The record of the wait is last: it is refused if there is a signal that was stored before the others.

@@ -39,7 +39,7 @@ from pelton.api.store_errors import FINAL_ERRORS
 from pelton.jet.registers import ASK_AGAIN_S, MovedError
 from pelton.jet.stream import last_of
 from pelton.queue.key_table import CHANNEL, Ledger
-from pelton.queue.model.limits import WHOLE_QUEUE, Order, encode_order
+from pelton.queue.model.limits import WHOLE_QUEUE, Order, version_order
 from pelton.queue.model.naming import CANCEL
 from pelton.queue.model.records import PutOff
 from pelton.queue.model.states import FOR_SIGNAL, FOR_VERSION, Attempt, PutOffDelivery
@@ -227,7 +227,6 @@ _MOST_CONFIRMING: Final = 1024
 _REMEMBERED_S: Final = 30.0
 # For about how long a job of another version is given back; for less than that order, and then told anew.
 _VERSION_S: Final = 86_400.0
-_ORDER_TTL: Final = headers.encode({headers.TTL: "72h"})
 _attempt: Final = msgspec.json.Decoder(Attempt).decode
 _encode: Final = msgspec.json.Encoder().encode
 
@@ -322,16 +321,8 @@ class Recall:
                 await self._queue.backend.publish(note.subject, note.data, note.headers)
 
     async def tell_versions(self, deliveries: Iterable[tuple[str, PutOffDelivery]]) -> None:
-        """Tell the workers of other versions which jobs were given back for them."""
-        orders = [
-            Outgoing(
-                self._queue.names.order_subject(f"version.{job_id}"),
-                encode_order(Order(waits=job_id, version=delivery.limit)),
-                _ORDER_TTL,
-            )
-            for job_id, delivery in deliveries
-        ]
-        # Otherwise they are looked at again within two days.
+        """Tell the workers of other versions again which jobs were given back: now they can be recalled."""
+        orders = [version_order(self._queue.names, job_id, delivery.limit) for job_id, delivery in deliveries]
         with suppress(PeltonError):
             await self._queue.backend.publish_apart(orders)
 
