@@ -45,7 +45,9 @@ class Program:
     def __init__(self, name: str, say: Say) -> None:
         tree = ast.parse((EXAMPLES / f"{name}.py").read_text())
         self.names: dict[str, Any] = {"__name__": name}
-        exec(compile(ast.Module(tree.body[:-1], []), name, "exec"), self.names)
+        # Without its ``main()``, and without the line that keeps the log short.
+        body = [line for line in tree.body[:-1] if "setLevel" not in ast.unparse(line)]
+        exec(compile(ast.Module(body, []), name, "exec"), self.names)
         self.say = say
         for effect in self.effects:
             self.names[effect] = self._recorded(effect, self.names[effect])
