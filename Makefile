@@ -35,11 +35,11 @@ differential: $(VENV)/.dev
 power: $(VENV)/.dev
 	$(LONG) tests/crash/test_power.py --images 1000 $(ARGS)
 
-# Two hundred kills of processes that forward messages, and of Spark's drivers and executors; attempts of tasks run side by
+# Two hundred kills of processes that forward messages, of workers of durable functions, and of Spark's drivers and executors; attempts of tasks run side by
 # side, and the network is cut and restored; a server at work is killed 200 times and stopped 100 times, a leaf node and its hub are killed, and the wire is
 # cut, 300 times, and so often their clocks are stepped. ARGS="--kills N" and "--restarts N" change the numbers.
 crash: $(VENV)/.dev java
-	$(LONG) tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py \
+	$(LONG) tests/crash/test_sourcing.py tests/crash/test_feeding.py tests/sourcing/test_network.py tests/queue/run/test_durable_kills.py \
 		tests/spark/pipelines/test_lake_archive_crash.py tests/spark/pipelines/test_stream_replay_crash.py tests/spark/hosts tests/crash/served \
 		--kills 200 --restarts 300 $(ARGS)
 

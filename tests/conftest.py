@@ -52,7 +52,9 @@ def pytest_collection_finish() -> None:
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--images", default=50, help="how many power losses are played (make power: 1000)")
-    parser.addoption("--kills", default=40, help="how many processes that carry messages on are killed (all: 200)")
+    parser.addoption(
+        "--kills", default=40, help="how many processes that carry messages, or run jobs, are killed (all: 200)"
+    )
     parser.addoption("--restarts", default=6, help="kills and stops of a server at work, two to one (make crash: 300)")
     parser.addoption("--object-size", default=64, type=int, help="MiB of the object that must not fill the memory")
     parser.addoption("--power-seed", default=20251121, help="which programs lose power")

@@ -24,7 +24,7 @@ CLIENTS = 20
 AT_ONCE = 4
 # Ten seconds.
 LONGEST_TURNS = 200
-KILLS = pytest.mark.parametrize("kills", [3, pytest.param(500, marks=pytest.mark.slow)])
+KILLS = pytest.mark.parametrize("kills", [pytest.param(3, id="3"), pytest.param(0, id="long", marks=pytest.mark.slow)])
 Ended = dict[JobHandle[Any], Outcome]
 
 
@@ -95,9 +95,11 @@ async def order(stage: Stage, key: str) -> JobHandle[Any]:
 @KILLS
 @ON_BOTH
 @BOTH_KINDS
-async def test_workers_are_killed(path: str, tmp_path: Path, exclusive: bool, kills: int) -> None:
+async def test_workers_are_killed(
+    path: str, tmp_path: Path, exclusive: bool, kills: int, request: pytest.FixtureRequest
+) -> None:
     async with killed_workers(path, tmp_path, exclusive=exclusive) as stage:
-        outcomes = await stage.run(kills, order)
+        outcomes = await stage.run(kills or int(request.config.getoption("--kills")), order)
         charged = stage.journal.read_text().splitlines()
         for handle, outcome in outcomes.items():
             assert (outcome.state, outcome.error) == ("completed", ""), outcome
@@ -125,9 +127,11 @@ async def trip(stage: Stage, key: str) -> JobHandle[Any]:
 @KILLS
 @ON_BOTH
 @BOTH_KINDS
-async def test_workers_that_undo_are_killed(path: str, tmp_path: Path, exclusive: bool, kills: int) -> None:
+async def test_workers_that_undo_are_killed(
+    path: str, tmp_path: Path, exclusive: bool, kills: int, request: pytest.FixtureRequest
+) -> None:
     async with killed_workers(path, tmp_path, exclusive=exclusive) as stage:
-        outcomes = await stage.run(kills, trip)
+        outcomes = await stage.run(kills or int(request.config.getoption("--kills")), trip)
     for outcome in outcomes.values():
         assert outcome.state == ("failed" if int(outcome.id) % 2 else "cancelled"), outcome
         assert "not undone" not in outcome.error
