@@ -417,7 +417,9 @@ class JobSteps:
         if self.records.has_undo:
             # Whoever cancels it ends the wait.
             await self.wait_on(reason, CANCEL, subject, record, 0, left)
-        self._fall_asleep(PutOff(min(left, LONGEST_WAIT_S), reason, began=True), [Outgoing(subject, _encode(record))])
+        # Once: processes whose clocks differ would move its time on, each from where the other one had put it.
+        kept = [] if subject in await self.known_steps() else [Outgoing(subject, _encode(record))]
+        self._fall_asleep(PutOff(min(left, LONGEST_WAIT_S), reason, began=True), kept)
         # The worker cancels the job, which starts again.
         await asyncio.get_running_loop().create_future()
 
