@@ -167,6 +167,8 @@ class Consumer:
         self._asked: tuple[object, ...] = ()
         self._asked_with = info.config
         self._request = PullRequest()
+        # How many messages it had to deliver when this handle was made.
+        self._pending = info.num_pending
         # Prefetched messages are traced when the program gets them.
         self._traces_fetches = True
 
@@ -496,7 +498,7 @@ async def pages_of(consumer: Consumer, upto: int = 0) -> AsyncGenerator[list[Mes
     Raises ServerTimeoutError. No message is no end: a server that is busy may need a while for its answer, and then
     it says that there are more.
     """
-    seen, pending, is_silent = 0, (await consumer.info()).num_pending, False
+    seen, pending, is_silent = 0, consumer._pending, False
     while seen < upto if upto else pending:
         if found := await consumer.fetch(_PAGE, timeout=_PATIENCE_S):
             yield found
