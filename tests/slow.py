@@ -13,6 +13,15 @@ import pytest
 
 # The prefixes of test ids, and why they are slow.
 _SLOW: Final = {
+    "tests/queue/run/test_durable_kills.py::test_workers_are_killed[True-": "kills, as without keys",
+    "tests/queue/run/test_durable_kills.py::test_workers_that_undo_are_killed[True-": "kills, as without keys",
+    "tests/queue/enqueue/test_schedules.py::test_many_processes_define_it_and_it_fires_once[True-file": "processes",
+    "tests/queue/enqueue/test_schedules.py::test_many_processes_define_it_and_it_fires_once[False-nats": "processes",
+    "tests/queue/enqueue/test_schedules.py::test_runs_of_a_schedule_do_not_overlap[tenant-": "as without tenants",
+    "tests/queue/enqueue/test_instructions.py::test_claims_give_back_what_they_do_not_know[nats": "as on a file",
+    "tests/queue/flow/test_kills.py::test_workers_are_killed[nats": "kills",
+    "tests/server/test_leaf_troubles.py::test_a_hub_that_does_not_read_is_cut": "waits of servers",
+    "tests/cli/test_dashboard.py::test_a_dead_cluster_is_said_at_once[cluster]": "as on a file",
     "tests/arguments/test_wrong_types.py::test_nothing_but_our_errors_comes_out[file": "as in memory, with less",
     "tests/examples/flights/test_lake.py": "Spark, over all flights of a month",
     "tests/cli/test_dashboard.py::test_a_token_is_asked_for[cluster]": "as on a file",

@@ -191,8 +191,10 @@ def _is_partly_purged(engine: Engine, name: str, purged: str) -> bool:
 def _rolls_up_partly(engine: Engine, subject: str, block: dict[str, str]) -> bool:
     # A roll-up is a purge, and a schedule is a roll-up.
     log = engine.session.registry.routes.find(subject)
-    rolls = block.get("Nats-Rollup") == "sub" or "Nats-Schedule" in block
-    return rolls and log is not None and _is_partly_purged(engine, log.name, log.appender.stored_subject(subject))
+    if log is None or not (block.get("Nats-Rollup") in ("sub", "all") or "Nats-Schedule" in block):
+        return False
+    purged = ">" if block.get("Nats-Rollup") == "all" else log.appender.stored_subject(subject)
+    return _is_partly_purged(engine, log.name, purged)
 
 
 def _publishes_as_one(step: PublishAtomic, side: Side, engine: Engine) -> bool:
