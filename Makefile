@@ -20,7 +20,7 @@ test: $(VENV)/.dev java
 # The rest: long runs of Spark, three servers, killed processes, and more programs of each model; then six minutes of a proof,
 # which plays storms, cancellations, full disks, simulations, histories and programs beside nats-server, too.
 test-slow: $(VENV)/.dev java
-	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal -m "slow or at_length" --hypothesis-profile same \
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3 --dist worksteal -m "slow or at_length" --hypothesis-profile same \
 		--deselect tests/storm/test_storm.py --deselect tests/storm/test_cancellation.py \
 		--deselect tests/storm/test_full_disks.py --deselect tests/differential/test_differential.py $(ARGS) \
 		|| [ $$? -eq 5 ]  # A second try, if only the proof has failed: there are no tests to run again.
